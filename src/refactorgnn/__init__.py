@@ -1,0 +1,34 @@
+"""refactorgnn: knowledge-graph completion on entities never seen in training.
+
+The pieces: graphs (:func:`load_graph`, :class:`KnowledgeGraph`), the exact ReFactor layer (:class:`ReFactorConv`), the
+yardstick (:func:`evaluate`), and models trained and asked by :func:`train` and :func:`predict`.
+"""
+
+from importlib import metadata
+
+from refactorgnn.api import evaluate, predict, train
+from refactorgnn.data.graph import InductivePair, KnowledgeGraph
+from refactorgnn.data.loading import load_graph, load_pair
+from refactorgnn.errors import UserError
+from refactorgnn.layers import ReFactorConv
+from refactorgnn.predict.predictor import Predictor
+from refactorgnn.runs import Run
+from refactorgnn.scorers import make_scorer
+
+__version__ = metadata.version("refactorgnn")
+
+__all__ = [
+    "InductivePair",
+    "KnowledgeGraph",
+    "Predictor",
+    "ReFactorConv",
+    "Run",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "load_graph",
+    "load_pair",
+    "make_scorer",
+    "predict",
+    "train",
+]

@@ -1,0 +1,5 @@
+"""``python -m refactorgnn`` is the command line."""
+
+from refactorgnn.cli import main
+
+main()

@@ -1,0 +1,146 @@
+"""The Python API, one function for each command: :func:`train`, :func:`evaluate`, :func:`predict`.
+
+Example:
+    Train on the bundled graph, measure, ask::
+
+        >>> import refactorgnn, tempfile
+        >>> folder = tempfile.mkdtemp() + "/run"
+        >>> run = refactorgnn.train("countries", out=folder, dim=32, epochs=2, validate_every=1, progress=False)
+        >>> sorted(refactorgnn.evaluate(run).metrics)
+        ['amri', 'hits@1', 'hits@10', 'hits@3', 'mr', 'mrr']
+        >>> len(refactorgnn.predict(run, head="France", relation="borders", k=5))
+        5
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.loading import load_graph
+from refactorgnn.errors import FileError, UserError
+from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
+from refactorgnn.evaluation.ranking import Ties
+from refactorgnn.predict.predictor import Answer, Predictor
+from refactorgnn.runs import Run
+from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.loop import fit
+
+
+def train(
+    dataset: str | Path,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    data_root: str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Run:
+    """Train a model; ``refactorgnn train``.
+
+    Args:
+        dataset: A dataset name, a folder with train/valid/test, or a file of triples.
+        out: The run folder to make; ``runs/DATASET-MODEL-SCORER-SEED`` if not given.
+        resume: Go on with the run in ``out`` if it was interrupted; start it if it is not there.
+        data_root: A folder with local copies of the known datasets.
+        progress: Show a bar.
+        **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`.
+
+    Returns:
+        The finished run, its best weights chosen by validation MRR.
+    """
+    config = TrainConfig.from_dict({"dataset": str(dataset), **settings})
+    name = Path(config.dataset).name.split(".")[0]
+    path = Path(out) if out else Path("runs") / f"{name}-{config.model}-{config.scorer}-{config.seed}"
+    if resume and (path / "config.yaml").is_file():
+        run = _same_settings(Run.open(path), config)
+    else:
+        graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
+        run = Run.create(path, config, graph)
+    fit(run, progress=progress)
+    return Run.open(path)
+
+
+def evaluate(
+    run: str | Path | Run,
+    *,
+    split: str = "test",
+    graph: str | Path | KnowledgeGraph | None = None,
+    ranking: Ranking = "full",
+    ties: Ties = "realistic",
+    seed: int = 0,
+    confidence: bool = True,
+    data_root: str | Path | None = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Measure a trained run; ``refactorgnn evaluate``.
+
+    Args:
+        run: The run, or its folder.
+        split: The split to ask about.
+        graph: Another graph to measure on: a dataset name, a folder or a graph; the training graph if not given.
+        ranking: ``"full"``, ``"partial"`` or ``"partial-exact"``.
+        ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
+        seed: The seed of the negatives and of the bootstrap.
+        confidence: Whether to add bootstrap intervals.
+        data_root: A folder with local copies of the known datasets.
+        progress: Show a bar.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    model = run.load_model()
+    target = run.graph if graph is None else _graph(graph, data_root, progress)
+    target = target.with_relations(model.relation_names)
+    return evaluate_ranking(
+        model.bind(target),
+        target,
+        split,
+        ranking=ranking,
+        ties=ties,
+        seed=seed,
+        confidence=confidence,
+        progress=progress,
+    )
+
+
+def predict(
+    run: str | Path | Run | Predictor,
+    *,
+    relation: str,
+    head: str | None = None,
+    tail: str | None = None,
+    k: int = 10,
+    include_known: bool = False,
+) -> list[Answer]:
+    """Ask a trained run; ``refactorgnn predict``.
+
+    Args:
+        run: The run, its folder, or a predictor made of it (to ask many questions without loading again).
+        relation: The relation.
+        head: The head, to ask for tails.
+        tail: The tail, to ask for heads.
+        k: The number of answers.
+        include_known: Whether answers that the graph already has may be among them.
+    """
+    if (head is None) == (tail is None):
+        raise UserError("a question has one unknown: give either head or tail, and the relation.")
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run)
+    if head is not None:
+        return predictor.tails(head, relation, k, include_known=include_known)
+    return predictor.heads(relation, str(tail), k, include_known=include_known)
+
+
+def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, progress: bool) -> KnowledgeGraph:
+    return source if isinstance(source, KnowledgeGraph) else load_graph(source, data_root=data_root, progress=progress)
+
+
+def _same_settings(run: Run, config: TrainConfig) -> Run:
+    old, new = run.config.model_dump(), config.model_dump()
+    changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new[name]]
+    if changed:
+        raise FileError(
+            run.path,
+            f"the run to resume has other settings ({', '.join(changed)})",
+            "repeat them or choose another --out",
+        )
+    return run

@@ -1,0 +1,9 @@
+"""The command line: ``refactorgnn train | evaluate | predict | data``.
+
+Every command is a thin layer over :mod:`refactorgnn.api`. Results go to standard output (``--json`` for machines),
+progress and errors to standard error. Exit codes: 0 done, 2 a mistake in the input, 130 interrupted.
+"""
+
+from refactorgnn.cli.app import main
+
+__all__ = ["main"]

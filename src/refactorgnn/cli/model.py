@@ -1,0 +1,164 @@
+"""``refactorgnn train``, ``evaluate`` and ``predict``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from refactorgnn import api
+from refactorgnn.cli.output import print_json, print_table, say
+from refactorgnn.evaluation.protocols import Evaluation
+from refactorgnn.provenance import provenance
+from refactorgnn.runs import Run
+from refactorgnn.scorers import SCORERS
+from refactorgnn.storage import write_text
+from refactorgnn.training.config import TrainConfig
+
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder with local copies of the known datasets (or set REFACTORGNN_DATA).", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_FIELDS = TrainConfig.model_fields
+
+
+def _setting(name: str, **more: Any) -> Any:
+    """An option for a field of the settings; None means: the default of the settings."""
+    field = _FIELDS[name]
+    return typer.Option(help=f"{field.description} [default: {field.default}]", show_default=False, **more)
+
+
+def train(
+    dataset: Annotated[str, typer.Argument(help="Dataset name, folder with train/valid/test, or file of triples.")],
+    model: Annotated[str | None, _setting("model")] = None,
+    scorer: Annotated[str | None, _setting("scorer", metavar="|".join(SCORERS))] = None,
+    dim: Annotated[int | None, _setting("dim")] = None,
+    seed: Annotated[int | None, _setting("seed")] = None,
+    epochs: Annotated[int | None, _setting("epochs")] = None,
+    batch_size: Annotated[int | None, _setting("batch_size")] = None,
+    optimizer: Annotated[str | None, _setting("optimizer", metavar="adagrad|adam")] = None,
+    learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
+    n3: Annotated[float | None, _setting("n3")] = None,
+    dropout: Annotated[float | None, _setting("dropout")] = None,
+    init_scale: Annotated[float | None, _setting("init_scale")] = None,
+    validate_every: Annotated[int | None, _setting("validate_every")] = None,
+    patience: Annotated[int | None, _setting("patience")] = None,
+    device: Annotated[str | None, _setting("device")] = None,
+    memory_budget_mb: Annotated[int | None, _setting("memory_budget_mb")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to make.", show_default="runs/…")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model and keep what was best on validation.
+
+    Example: refactorgnn train countries --scorer complex --dim 128 --out runs/countries
+    """
+    given = {name: value for name, value in locals().items() if name in _FIELDS and value is not None}
+    run = api.train(**given, out=out, resume=resume, data_root=data_root)
+    for note in run.graph.notes:
+        say(f"note: {note}")
+    summary = {
+        "run": str(run.path),
+        **{key: run.sidecar[key] for key in ("best_epoch", "valid_mrr", "seconds", "num_parameters")},
+    }
+    if as_json:
+        print_json(summary)
+        return
+    print_table(f"trained {run.config.model} {run.config.scorer} on {run.graph.name}", ("", ""), list(summary.items()))
+    say(f"The run is in {run.path}. Next: refactorgnn evaluate {run.path}")
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder made by train.")],
+    split: Annotated[str, typer.Option(help="The split to ask about.")] = "test",
+    graph: Annotated[
+        str | None, typer.Option(help="Another graph: dataset name or folder.", show_default="the training graph")
+    ] = None,
+    ranking: Annotated[
+        str,
+        typer.Option(
+            metavar="full|partial|partial-exact",
+            help="Against all entities; against 49 random ones; or the exact expectation of that.",
+        ),
+    ] = "full",
+    ties: Annotated[str, typer.Option(metavar="realistic|optimistic|pessimistic", help="Tie policy.")] = "realistic",
+    seed: Annotated[int, typer.Option(help="Seed of the negatives and of the bootstrap.")] = 0,
+    per_relation: Annotated[bool, typer.Option("--per-relation", help="Also print each relation's metrics.")] = False,
+    record: Annotated[
+        Path | None, typer.Option(help="Also write the result, with commit, command and hardware, to this file.")
+    ] = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a trained run: filtered ranking in both directions.
+
+    Example: refactorgnn evaluate runs/countries --json
+    """
+    result = api.evaluate(
+        run,
+        split=split,
+        graph=graph,
+        ranking=ranking,  # type: ignore[arg-type]  # checked, with a sentence for the user, by evaluate
+        ties=ties,  # type: ignore[arg-type]
+        seed=seed,
+        data_root=data_root,
+        progress=True,
+    )
+    if record is not None:
+        write_text(record, json.dumps(_record(Run.open(run), result), indent=2, ensure_ascii=False) + "\n")
+        say(f"The record is in {record}.")
+    if as_json:
+        print_json(result.to_dict())
+        return
+    _print_evaluation(result, per_relation)
+
+
+def _print_evaluation(result: Evaluation, per_relation: bool) -> None:
+    names = list(result.metrics)
+    rows: list[list[object]] = [["all", *result.metrics.values()]]
+    rows += [[direction, *metrics.values()] for direction, metrics in result.by_direction.items()]
+    about = result.protocol
+    title = f"{about['graph']} {about['split']}, {about['ranking']} ranking, {about['ties']} ties"
+    print_table(title, ["questions", *names], rows)
+    low, high = result.confidence["mrr"]
+    say(f"MRR 95 % interval {low:.4f} to {high:.4f}; {2 * about['num_triples']:,} questions in {result.seconds:.1f} s")
+    if per_relation:
+        relations = [[name, *values.values()] for name, values in result.by_relation.items()]
+        print_table("by relation", ["relation", "questions", *names], relations)
+
+
+def _record(run: Run, result: Evaluation) -> dict[str, Any]:
+    return {
+        "result": result.to_dict(),
+        "config": run.config.model_dump(),
+        "training": {key: run.sidecar[key] for key in ("best_epoch", "valid_mrr", "seconds", "trained_with")},
+        "evaluated_with": provenance(run.config.device),
+    }
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder made by train.")],
+    relation: Annotated[str, typer.Option(help="The relation.")],
+    head: Annotated[str | None, typer.Option(help="The head, to ask for tails.", show_default=False)] = None,
+    tail: Annotated[str | None, typer.Option(help="The tail, to ask for heads.", show_default=False)] = None,
+    k: Annotated[int, typer.Option("-k", help="The number of answers.")] = 10,
+    include_known: Annotated[
+        bool, typer.Option("--include-known", help="Also show answers that the graph already has.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a trained run for the most likely heads or tails.
+
+    Example: refactorgnn predict runs/countries --head France --relation borders -k 5
+    """
+    answers = api.predict(run, relation=relation, head=head, tail=tail, k=k, include_known=include_known)
+    if as_json:
+        print_json([answer.to_dict() for answer in answers])
+        return
+    question = f"({head or '?'}, {relation}, {tail or '?'})"
+    rows = [[place, a.label, a.entity, a.score, a.known] for place, a in enumerate(answers, start=1)]
+    print_table(question, ["", "answer", "entity", "score", "known"], rows)

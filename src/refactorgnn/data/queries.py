@@ -1,0 +1,118 @@
+"""The grouped-query index: one CSR over ``(subject, relation)`` that the layer, the loss and the filters share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from refactorgnn.errors import UserError
+from refactorgnn.ops.sparse import SparsePattern
+
+
+@dataclass(frozen=True)
+class QueryIndex:
+    """Triples grouped by ``(subject, relation)``: query ``i`` asks ``(subjects[i], relations[i], ?)``.
+
+    Queries are sorted by subject, then relation; the objects of a query are sorted. Repeated triples stay repeated, so
+    that a sum over the index is a sum over the triples.
+
+    Args:
+        subjects: Shape ``(num_queries,)``.
+        relations: Shape ``(num_queries,)``.
+        answers: The matrix ``A`` of the equations: row ``i`` holds the objects of query ``i``.
+        num_relations: Relation ids are below this (reciprocals included where there are any).
+    """
+
+    subjects: Tensor
+    relations: Tensor
+    answers: SparsePattern
+    num_relations: int
+
+    @classmethod
+    def from_triples(cls, triples: Tensor, num_entities: int, num_relations: int) -> QueryIndex:
+        """Group ``triples`` of shape ``(num_triples, 3)``; as they are, no reciprocals are added."""
+        head, relation, tail = triples.to(torch.int64).unbind(1)
+        _check_range("entity", torch.cat([head, tail]), num_entities)
+        _check_range("relation", relation, num_relations)
+        key = head * num_relations + relation
+        if num_entities * num_entities * num_relations < 2**63:
+            key, order = torch.sort(key * num_entities + tail)
+            tail, key = key % num_entities, key // num_entities
+        else:  # the three ids do not fit one integer: two stable sorts instead of one
+            order = torch.argsort(tail, stable=True)
+            order = order[torch.argsort(key[order], stable=True)]
+            tail, key = tail[order], key[order]
+        unique, counts = torch.unique_consecutive(key, return_counts=True)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        answers = SparsePattern(offsets, tail, num_entities)
+        return cls(unique // num_relations, unique % num_relations, answers, num_relations)
+
+    @property
+    def num_queries(self) -> int:
+        """The number of distinct ``(subject, relation)`` pairs."""
+        return self.subjects.numel()
+
+    @property
+    def num_entities(self) -> int:
+        """The number of entities of the graph."""
+        return self.answers.num_columns
+
+    @property
+    def num_triples(self) -> int:
+        """The number of triples, repeated ones counted each time."""
+        return self.answers.num_edges
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """``subject * num_relations + relation``, ascending: what :meth:`find` searches."""
+        return self.subjects * self.num_relations + self.relations
+
+    @cached_property
+    def by_subject(self) -> SparsePattern:
+        """The queries of each entity, as a sparse ``num_entities × num_queries`` matrix: sums queries into subjects."""
+        counts = torch.bincount(self.subjects, minlength=self.num_entities)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparsePattern(offsets, torch.argsort(self.subjects, stable=True), self.num_queries)
+
+    @cached_property
+    def self_loops(self) -> Tensor:
+        """How often each query is answered by its own subject; shape ``(num_queries,)``."""
+        is_loop = self.answers.columns == self.subjects[self.answers.rows]
+        return torch.bincount(self.answers.rows[is_loop], minlength=self.num_queries)
+
+    def find(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """The row of each ``(subject, relation)``, or −1 where the index has no such query."""
+        if self.num_queries == 0:
+            return torch.full_like(subjects, -1)
+        key = subjects * self.num_relations + relations
+        row = torch.searchsorted(self.keys, key).clamp_(max=self.num_queries - 1)
+        return torch.where(self.keys[row] == key, row, -1)
+
+    def objects_of(self, subjects: Tensor, relations: Tensor) -> SparsePattern:
+        """The known objects of each asked ``(subject, relation)``, none where there is no such query.
+
+        Row ``i`` of the result belongs to ``(subjects[i], relations[i])``; its columns are sorted.
+        """
+        return self.answers.take_rows(self.find(subjects, relations))
+
+    def take(self, rows: Tensor) -> QueryIndex:
+        """The index restricted to the queries ``rows``, in that order: a batch, on which :meth:`find` does not work."""
+        answers = self.answers.take_rows(rows)
+        return QueryIndex(self.subjects[rows], self.relations[rows], answers, self.num_relations)
+
+    def to(self, device: torch.device | str) -> QueryIndex:
+        """The same index on another device."""
+        return QueryIndex(
+            self.subjects.to(device), self.relations.to(device), self.answers.to(device), self.num_relations
+        )
+
+
+def _check_range(kind: str, ids: Tensor, count: int) -> None:
+    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= count):
+        bad = int(ids.max()) if int(ids.max()) >= count else int(ids.min())
+        raise UserError(
+            f"{kind} id {bad} is outside 0…{count - 1}: pass the right number of {kind} ids or renumber them."
+        )

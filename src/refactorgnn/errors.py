@@ -1,0 +1,54 @@
+"""What a user can mend: one exception type, one clear sentence.
+
+Library code raises :class:`UserError` for anything that the caller's input caused. The command line prints its message
+and exits with code 2; in Python it is a ``ValueError`` like any other.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+
+class UserError(ValueError):
+    """A mistake in the input: the message names the file, line or value, and the remedy."""
+
+
+class FileError(UserError):
+    """A :class:`UserError` about a file: ``PATH, line N: problem; remedy``.
+
+    Args:
+        path: The file.
+        problem: What is wrong, as a clause.
+        remedy: What to do about it, as a clause.
+        line: The 1-based line, where there is one.
+    """
+
+    def __init__(self, path: str | Path, problem: str, remedy: str, line: int | None = None) -> None:
+        where = f"{path}, line {line}" if line is not None else str(path)
+        super().__init__(f"{where}: {problem}; {remedy}.")
+        self.path = Path(path)
+        self.line = line
+
+
+def closest_names(name: str, choices: Iterable[str], count: int = 3) -> list[str]:
+    """The choices most like ``name``: the same in another case, then those that contain it, then similar spellings."""
+    pool = list(dict.fromkeys(choices))
+    folded = name.casefold()
+    found = [choice for choice in pool if choice.casefold() == folded]
+    if len(folded) >= 3:
+        found += sorted((c for c in pool if folded in c.casefold()), key=len)
+    # Spelling distance is quadratic in the length, so only names of a similar length are compared.
+    similar = [c for c in pool if abs(len(c) - len(name)) <= max(2, len(name) // 3)]
+    by_folded = {c.casefold(): c for c in reversed(similar)}
+    found += [by_folded[match] for match in difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.6)]
+    return list(dict.fromkeys(found))[:count]
+
+
+def unknown_name(kind: str, name: str, choices: Sequence[str], *, list_all: bool = True) -> UserError:
+    """The error for a name that is not among ``choices``; lists them all, or the closest ones of a long list."""
+    closest = closest_names(name, choices)
+    hint = f"did you mean {' or '.join(map(repr, closest))}? " if closest else ""
+    rest = f"choose one of {', '.join(sorted(choices))}" if list_all else f"there are {len(choices):,} to choose from"
+    return UserError(f"unknown {kind} {name!r}: {hint}{rest[0].upper() + rest[1:] if hint else rest}.")

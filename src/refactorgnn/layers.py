@@ -1,0 +1,241 @@
+"""The ReFactor layer: one gradient step of a factorisation model, written as message passing."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from refactorgnn import autograd_path
+from refactorgnn.data.interop import from_edges
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.errors import UserError, unknown_name
+from refactorgnn.ops import (
+    DEFAULT_MEMORY_BUDGET,
+    IMPLS,
+    Impl,
+    edge_dots,
+    logsumexp,
+    softmax_products,
+    sum_neighbours,
+)
+from refactorgnn.scorers import DotScorer, Scorer, make_scorer
+
+NTerm = Literal["exact", "paper", "none"]
+Optimizer = Literal["sgd", "adagrad"]
+
+
+def log_likelihood_gradient(
+    scorer: Scorer,
+    states: Tensor,
+    relations: Tensor,
+    queries: QueryIndex,
+    *,
+    n_term: NTerm = "exact",
+    impl: Impl = "chunked",
+    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+) -> Tensor:
+    r"""The gradient of ``Σ log P(o | s, r)`` over the triples of ``queries``, by the entity states.
+
+    With ``q_i`` the query and ``k_u`` the candidate vectors, ``P_iu = softmax(q_i · k_u)``, ``A`` the matrix of known
+    objects and ``c_i`` their number, ``D = A − diag(c) P`` and
+
+    .. math::
+        \nabla H = \mathrm{scatter}_{s_i}\, \mathrm{adjoint}\big((D K)_i\big) + \mathrm{adjoint}\big(D^\top Q\big).
+
+    The products with ``A`` and the ``(1 − P)`` of the incoming edges are the messages of Theorem 1; the other products
+    with ``P`` are its ``n[v]``.
+
+    Args:
+        scorer: The score function.
+        states: ``H``, shape ``(num_entities, dim)``.
+        relations: ``ψ``, shape ``(num_relations, relation_dim)``.
+        queries: The triples, grouped.
+        n_term: ``"exact"``: the true gradient. ``"paper"``: Theorem 1 as printed, which lacks, for each triple
+            ``(v, r, w)`` with ``w ≠ v``, the part ``−P(v|v,r) ∂Γ(v,r,v)`` of ``v`` as a candidate of its own query.
+            ``"none"``: messages only, the paper's ablation.
+        impl: How the products with ``P`` are computed; see :mod:`refactorgnn.ops`.
+        memory_budget: Bytes of temporaries.
+
+    Returns:
+        Shape ``(num_entities, dim)``, differentiable in ``states`` and ``relations``.
+    """
+    if n_term not in get_args(NTerm):
+        raise unknown_name("n_term", n_term, get_args(NTerm))
+    if not isinstance(scorer, DotScorer):
+        return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
+    subjects, relations = states[queries.subjects], relations[queries.relations]
+    Q, K = scorer.query(subjects, relations), scorer.candidates(states)
+    if n_term == "none":
+        grad_Q, grad_K = _messages(Q, K, queries, impl, memory_budget)
+    else:
+        counts = queries.answers.counts.to(torch.promote_types(Q.dtype, torch.float32))
+        lse, expected, pulled = softmax_products(Q, K, counts, impl=impl, memory_budget=memory_budget)
+        grad_Q = sum_neighbours(queries.answers, K) - counts[:, None] * expected
+        grad_K = sum_neighbours(queries.answers.transposed, Q) - pulled
+        if n_term == "paper":
+            grad_K = grad_K + _own_candidate_term(Q, K, lse, queries)
+    as_subject = sum_neighbours(queries.by_subject, scorer.adjoint(grad_Q, subjects, relations))
+    return as_subject + scorer.candidates_adjoint(grad_K, states)
+
+
+def _messages(Q: Tensor, K: Tensor, queries: QueryIndex, impl: Impl, memory_budget: int) -> tuple[Tensor, Tensor]:
+    """The messages of Theorem 1 alone: ``k_o`` to each subject, ``(1 − P(o|s,r)) q`` to each object."""
+    answers = queries.answers
+    lse = logsumexp(Q, K, impl=impl, memory_budget=memory_budget)
+    surprise = 1 - torch.exp(edge_dots(answers, Q, K) - lse[answers.rows])
+    to_objects = sum_neighbours(answers.transposed, Q, surprise[answers.to_transposed].to(Q.dtype))
+    return sum_neighbours(answers, K), to_objects
+
+
+def _own_candidate_term(Q: Tensor, K: Tensor, lse: Tensor, queries: QueryIndex) -> Tensor:
+    """``Σ (c_i − loops_i) P(s_i|s_i,r_i) q_i`` at each subject: what Theorem 1's ``n[v]`` leaves out."""
+    others = (queries.answers.counts - queries.self_loops).to(lse.dtype)
+    own_score = (Q * K[queries.subjects]).sum(-1)
+    weight = others * torch.exp(own_score - lse)
+    return sum_neighbours(queries.by_subject, weight[:, None].to(Q.dtype) * Q)
+
+
+class ReFactorConv(nn.Module):
+    r"""The layer of `ReFactor GNNs <https://arxiv.org/abs/2207.09980>`_ (Chen et al., NeurIPS 2022), exact.
+
+    One step of gradient ascent on the log-likelihood of a factorisation model, by the entity states:
+
+    .. math::
+        H' = H + \mathrm{step}\big(\nabla_H \textstyle\sum_{(s,r,o)} \log P(o \mid s, r) - 3 \lambda |H| H\big)
+
+    with ``step(g) = α g`` (SGD) or ``α g / (√Σg² + ε)`` (AdaGrad). ``t`` layers equal ``t`` steps of
+    ``torch.optim.SGD`` or ``Adagrad`` on a lookup table. The relation embeddings ``ψ`` are the only parameters; apply the same module ``L``
+    times for ``L`` layers.
+
+    The edges are taken as they are: add reciprocal edges first if you want them
+    (:func:`refactorgnn.data.to_pyg` with ``reciprocals=True``).
+
+    Args:
+        dim: The width of the node states.
+        num_relations: The number of edge types.
+        scorer: The factorisation model: a registered name or a :class:`~refactorgnn.scorers.Scorer`.
+        alpha: The step size ``α``, times the *sum* over the edges.
+        optimizer: ``"sgd"`` or ``"adagrad"``.
+        n3: The weight ``λ`` of the N3 regulariser ``λ Σ|h|³``.
+        n_term: ``"exact"``, ``"paper"`` or ``"none"``; see :func:`log_likelihood_gradient`.
+        epsilon: AdaGrad's ``ε``.
+        impl: How the products with ``P`` are computed: ``"chunked"`` or ``"reference"``.
+        memory_budget: Bytes of temporaries of ``"chunked"``.
+
+    Shapes:
+        - **x**: ``(num_nodes, dim)``
+        - **edge_index**: ``(2, num_edges)``, heads then tails; or a :class:`~refactorgnn.data.QueryIndex` built once
+        - **edge_type**: ``(num_edges,)``
+        - **output**: ``(num_nodes, dim)``
+
+    Example:
+        >>> import torch
+        >>> conv = ReFactorConv(dim=8, num_relations=2, alpha=0.1)
+        >>> edge_index, edge_type = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 0])
+        >>> conv(torch.randn(4, 8), edge_index, edge_type).shape
+        torch.Size([4, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_relations: int,
+        scorer: str | Scorer = "distmult",
+        *,
+        alpha: float = 0.1,
+        optimizer: Optimizer = "sgd",
+        n3: float = 0.0,
+        n_term: NTerm = "exact",
+        epsilon: float = 1e-10,
+        impl: Impl = "chunked",
+        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    ) -> None:
+        super().__init__()
+        for kind, name, choices in (
+            ("optimizer", optimizer, get_args(Optimizer)),
+            ("n_term", n_term, get_args(NTerm)),
+            ("impl", impl, IMPLS),
+        ):
+            if name not in choices:
+                raise unknown_name(kind, name, choices)
+        self.scorer = make_scorer(scorer, dim) if isinstance(scorer, str) else scorer
+        self.num_relations = num_relations
+        self.alpha = alpha
+        self.optimizer = optimizer
+        self.n3 = n3
+        self.n_term = n_term
+        self.epsilon = epsilon
+        self.impl: Impl = impl
+        self.memory_budget = memory_budget
+        self.relations = nn.Parameter(torch.empty(num_relations, self.scorer.relation_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the relation embeddings from a standard normal distribution."""
+        nn.init.normal_(self.relations)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | QueryIndex,
+        edge_type: Tensor | None = None,
+        sum_of_squares: Tensor | None = None,
+        *,
+        return_sum_of_squares: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """One layer.
+
+        Args:
+            x: The node states.
+            edge_index: The edges, or a query index made of them (built once for many layers).
+            edge_type: The relation of each edge; not with a query index.
+            sum_of_squares: AdaGrad's running sums from the layers before, of the shape of ``x``; zeros if not given.
+            return_sum_of_squares: Also return AdaGrad's sums, to be given to the next layer.
+        """
+        queries = self._queries(x, edge_index, edge_type)
+        gradient = self.gradient(x, queries)
+        if self.optimizer == "sgd":
+            if return_sum_of_squares or sum_of_squares is not None:
+                raise UserError("an SGD layer keeps no sums of squares: choose optimizer='adagrad' to use them.")
+            return x + self.alpha * gradient
+        sums = gradient.square() if sum_of_squares is None else sum_of_squares + gradient.square()
+        moved = x + self.alpha * _adagrad_direction(gradient, sums, self.epsilon)
+        return (moved, sums) if return_sum_of_squares else moved
+
+    def gradient(self, x: Tensor, queries: QueryIndex) -> Tensor:
+        """``∇H`` with the regulariser's part: the direction of the step, before its scaling."""
+        gradient = log_likelihood_gradient(
+            self.scorer,
+            x,
+            self.relations,
+            queries,
+            n_term=self.n_term,
+            impl=self.impl,
+            memory_budget=self.memory_budget,
+        )
+        return gradient - 3 * self.n3 * self.scorer.modulus(x) * x if self.n3 else gradient
+
+    def _queries(self, x: Tensor, edge_index: Tensor | QueryIndex, edge_type: Tensor | None) -> QueryIndex:
+        if isinstance(edge_index, QueryIndex):
+            if edge_type is not None:
+                raise UserError("edge_type was given beside a query index, which has its own: leave it out.")
+            return edge_index
+        if edge_type is None:
+            raise UserError("edge_type is missing: pass the relation of each edge, or a query index.")
+        return QueryIndex.from_triples(from_edges(edge_index, edge_type), x.shape[0], self.num_relations)
+
+    def extra_repr(self) -> str:
+        """The settings, for ``print(layer)``."""
+        return (
+            f"{self.scorer!r}, num_relations={self.num_relations}, alpha={self.alpha}, optimizer={self.optimizer!r}, "
+            f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}"
+        )
+
+
+def _adagrad_direction(gradient: Tensor, sums: Tensor, epsilon: float) -> Tensor:
+    """``g / (√sums + ε)``; where all gradients so far were 0 so is the step, and its derivative stays finite."""
+    moved = sums > 0
+    root = torch.where(moved, sums, 1).sqrt()
+    return torch.where(moved, gradient / (root + epsilon), 0)

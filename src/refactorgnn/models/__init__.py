@@ -1,0 +1,6 @@
+"""Models behind one contract: bound to a graph, they score every entity as an answer."""
+
+from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
+from refactorgnn.models.lookup import Lookup
+
+__all__ = ["EmbeddingScorer", "LinkPredictor", "Lookup", "QueryScorer"]

@@ -1,0 +1,101 @@
+"""The contract of every model: bound to a graph, it scores all entities as answers to questions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.vocabulary import Vocabulary
+from refactorgnn.errors import UserError
+from refactorgnn.ops.chunked import matmul, rows_within
+from refactorgnn.scorers import DotScorer, Scorer
+
+# Bytes of temporaries of a score that is no dot product.
+_SCORE_BUDGET = 256 * 2**20
+
+
+class QueryScorer(Protocol):
+    """A model bound to a graph: the scores of all entities as answers to a batch of questions."""
+
+    @property
+    def num_entities(self) -> int:
+        """The number of candidates."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where questions must be put."""
+
+    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """Scores of shape ``(num_questions, num_entities)``, freshly made: the caller may overwrite them."""
+
+
+class LinkPredictor(nn.Module, ABC):
+    """A model that completes graphs.
+
+    The contract is ``(graph, questions) → scores``, so that models without entity embeddings fit it as well: a model is
+    bound to a graph once, which does whatever can be done before the questions are known (look up or compute entity
+    states, index edges, …), and the result scores questions.
+
+    Args:
+        relations: The relations the model knows; a graph must use no others.
+    """
+
+    def __init__(self, relations: Vocabulary) -> None:
+        super().__init__()
+        self.relation_names = relations
+
+    @abstractmethod
+    def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> QueryScorer:
+        """Prepare to answer questions about the entities of ``graph``.
+
+        Args:
+            graph: The graph, its relations numbered as the model's.
+            message_splits: The facts the model may use to answer.
+        """
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of learned numbers."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+class EmbeddingScorer:
+    """Scores questions from entity states and relation embeddings: what models with embeddings bind to.
+
+    Args:
+        scorer: The score function.
+        states: Shape ``(num_entities, dim)``.
+        relations: Shape ``(2 * num_relations, relation_dim)``, reciprocals in the second half.
+    """
+
+    def __init__(self, scorer: Scorer, states: Tensor, relations: Tensor) -> None:
+        if not bool(torch.isfinite(states).all() and torch.isfinite(relations).all()):
+            raise UserError("the model holds numbers that are not finite: train it again with a smaller learning rate.")
+        self.scorer = scorer
+        self.states = states
+        self.relations = relations
+        self.candidates = scorer.candidates(states) if isinstance(scorer, DotScorer) else None
+
+    @property
+    def num_entities(self) -> int:
+        """The number of candidates."""
+        return self.states.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where questions must be put."""
+        return self.states.device
+
+    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """The scores of all entities; shape ``(num_questions, num_entities)``."""
+        h, psi = self.states[subjects], self.relations[relations]
+        if isinstance(self.scorer, DotScorer) and self.candidates is not None:
+            return matmul(self.scorer.query(h, psi), self.candidates.T)
+        rows = rows_within(_SCORE_BUDGET, self.num_entities, 4 * self.scorer.dim)
+        parts = zip(h.split(rows), psi.split(rows), strict=True)
+        return torch.cat([self.scorer.score_all(part_h, part_psi, self.states) for part_h, part_psi in parts])

@@ -1,0 +1,99 @@
+"""The factorisation model (FM): a lookup table of entity states, trained with 1-vs-all cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, embedding
+
+from refactorgnn import autograd_path
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.data.vocabulary import Vocabulary
+from refactorgnn.errors import UserError
+from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
+from refactorgnn.ops import DEFAULT_MEMORY_BUDGET, negative_log_likelihood
+from refactorgnn.scorers import DotScorer, make_scorer
+
+
+class Lookup(LinkPredictor):
+    """A factorisation model: one learned state for each entity, one embedding for each relation and its reciprocal.
+
+    It answers about the entities it was trained on only; that is what ReFactor GNNs overcome.
+
+    Args:
+        entities: The entities to learn.
+        relations: The relations to learn; reciprocals are added.
+        scorer: The name of a registered scorer.
+        dim: The width of an entity state.
+        init_scale: The standard deviation of the initial states and embeddings.
+        dropout: The share of the numbers of subject and relation that is dropped while training.
+        n3: The weight ``λ`` of the N3 regulariser on the factors of each triple (Lacroix et al., 2018).
+        seed: The seed of the initial states.
+    """
+
+    def __init__(
+        self,
+        entities: Vocabulary,
+        relations: Vocabulary,
+        scorer: str = "distmult",
+        dim: int = 256,
+        *,
+        init_scale: float = 1e-3,
+        dropout: float = 0.0,
+        n3: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(relations)
+        self.entity_names = entities
+        self.scorer = make_scorer(scorer, dim)
+        self.dropout = dropout
+        self.n3 = n3
+        generator = torch.Generator().manual_seed(seed)
+        shapes = (len(entities), dim), (2 * len(relations), self.scorer.relation_dim)
+        tables = [init_scale * torch.randn(shape, generator=generator) for shape in shapes]
+        self.states, self.relations = (nn.Parameter(table) for table in tables)
+
+    def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> EmbeddingScorer:
+        """Look the states of the graph's entities up; ``message_splits`` do not matter to this model.
+
+        Raises:
+            UserError: if the graph has entities the model has not been trained on.
+        """
+        ids = torch.from_numpy(self.entity_names.ids(graph.entities.names))
+        unknown = torch.nonzero(ids < 0).flatten()
+        if len(unknown):
+            name = graph.entities[int(unknown[0])]
+            raise UserError(
+                f"a lookup model knows only the entities it was trained on, and {len(unknown):,} of the "
+                f"{graph.num_entities:,} entities of graph {graph.name!r} are new to it, such as {name!r}: "
+                "evaluate it on the graph it was trained on."
+            )
+        states, relations = self.states.detach(), self.relations.detach()
+        return EmbeddingScorer(self.scorer, states[ids.to(states.device)], relations)
+
+    def loss(self, batch: QueryIndex, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> Tensor:
+        """The mean over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``."""
+        subjects = embedding(batch.subjects, self.states)
+        relations = embedding(batch.relations, self.relations)
+        dropped_s = dropout(subjects, self.dropout, self.training)
+        dropped_r = dropout(relations, self.dropout, self.training)
+        if isinstance(self.scorer, DotScorer):
+            queries, candidates = self.scorer.query(dropped_s, dropped_r), self.scorer.candidates(self.states)
+            total = negative_log_likelihood(queries, candidates, batch.answers, memory_budget=memory_budget)
+        else:
+            total = autograd_path.negative_log_likelihood(
+                self.scorer, dropped_s, dropped_r, self.states, batch.answers, memory_budget
+            )
+        if self.n3:
+            total = total + self.n3 * self._cubes(batch, subjects, relations)
+        return total / batch.num_triples
+
+    def _cubes(self, batch: QueryIndex, subjects: Tensor, relations: Tensor) -> Tensor:
+        """The sum of ``‖s‖³ + ‖r‖³ + ‖o‖³`` over the triples; a complex number counts once, by its modulus."""
+        counts = batch.answers.counts.to(subjects.dtype)
+        of_query = self.scorer.n3_norm(subjects) + self.scorer.n3_norm(relations)
+        objects_per_entity = torch.bincount(batch.answers.columns, minlength=batch.num_entities).to(subjects.dtype)
+        return counts @ of_query + objects_per_entity @ self.scorer.n3_norm(self.states)

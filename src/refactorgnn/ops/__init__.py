@@ -1,0 +1,84 @@
+"""The heavy operations: three products with ``P``, and two with the sparse matrix ``A`` of known answers.
+
+With queries ``Q`` (``|Q|×d``), candidates ``H`` (``|V|×d``), ``S = Q Hᵀ`` and ``P = softmax(S)`` over all entities,
+everything costly in a ReFactor layer, and in the training loss, is ``logsumexp(S)``, ``P H`` and ``Pᵀ Q``.
+``impl="reference"`` is the specification; ``impl="chunked"`` computes the same in bounded memory.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from refactorgnn.errors import unknown_name
+from refactorgnn.ops import chunked, reference
+from refactorgnn.ops.nll import negative_log_likelihood
+from refactorgnn.ops.sparse import SparsePattern, edge_dots, sum_neighbours
+
+Impl = Literal["chunked", "reference"]
+IMPLS: tuple[Impl, ...] = ("chunked", "reference")
+
+# Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries.
+DEFAULT_MEMORY_BUDGET = 128 * 2**20
+
+__all__ = [
+    "DEFAULT_MEMORY_BUDGET",
+    "IMPLS",
+    "Impl",
+    "SparsePattern",
+    "edge_dots",
+    "logsumexp",
+    "negative_log_likelihood",
+    "softmax_products",
+    "sum_neighbours",
+]
+
+
+def softmax_products(
+    queries: Tensor,
+    candidates: Tensor,
+    weights: Tensor,
+    *,
+    impl: Impl = "chunked",
+    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The three products with ``P = softmax(queries @ candidates.T)``, in one pass over the scores.
+
+    .. code-block:: python
+
+        S = queries @ candidates.T
+        P = softmax(S, dim=1)
+        return logsumexp(S, dim=1), P @ candidates, P.T @ (weights[:, None] * queries)
+
+    Args:
+        queries: Shape ``(num_queries, dim)``.
+        candidates: Shape ``(num_candidates, dim)``.
+        weights: Shape ``(num_queries,)``; in a layer, the number of answers ``c_i`` of each query.
+        impl: ``"chunked"`` (bounded memory) or ``"reference"`` (the lines above).
+        memory_budget: Bytes of temporaries that ``"chunked"`` may hold.
+
+    Returns:
+        Tensors of shapes ``(num_queries,)``, ``(num_queries, dim)`` and ``(num_candidates, dim)``, differentiable in
+        all three inputs; of type float32 when the inputs are bfloat16 or float16.
+    """
+    if impl == "chunked":
+        return chunked.softmax_products(queries, candidates, weights, memory_budget)
+    if impl == "reference":
+        return reference.softmax_products(queries, candidates, weights)
+    raise unknown_name("impl", impl, IMPLS)
+
+
+def logsumexp(
+    queries: Tensor,
+    candidates: Tensor,
+    *,
+    impl: Impl = "chunked",
+    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+) -> Tensor:
+    """``logsumexp(queries @ candidates.T, dim=1)``, shape ``(num_queries,)``; arguments as :func:`softmax_products`."""
+    if impl == "chunked":
+        return chunked.logsumexp(queries, candidates, memory_budget)
+    if impl == "reference":
+        return reference.logsumexp(queries, candidates)
+    raise unknown_name("impl", impl, IMPLS)

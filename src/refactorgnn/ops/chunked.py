@@ -1,0 +1,153 @@
+"""The products with ``P``, streamed over chunks of queries: exact, in bounded memory, forward and backward.
+
+A chunk of ``b`` queries holds its ``b×|V|`` scores and probabilities, uses them for all three products and drops them.
+``b`` follows from the memory budget, so memory never depends on the number of queries. The backward pass recomputes the
+scores of each chunk and applies the derivative in closed form. With ``Ē``, ``Ḡ``, ``l̄`` the derivatives of the loss by
+the outputs ``E = P H``, ``G = Pᵀ diag(w) Q`` and ``l = logsumexp(S)``:
+
+    M   = Ē Hᵀ + diag(w) Q Ḡᵀ                     the derivative by P
+    S̄   = P ∘ (M − rowsum(P ∘ M) + l̄)             softmax and logsumexp
+    Q̄   = S̄ H + diag(w) P Ḡ
+    H̄   = S̄ᵀ Q + Pᵀ Ē
+    w̄_i = Q_i · (P Ḡ)_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Rows beyond which a matrix product gains nothing from a longer chunk.
+_MOST_ROWS = 4096
+# |V|-wide buffers alive at once in a forward chunk (S, P) and in a backward chunk (S, P, M and one temporary).
+_FORWARD_BUFFERS = 2
+_BACKWARD_BUFFERS = 4
+
+
+def rows_within(memory_budget: int, num_candidates: int, buffers: int, itemsize: int = 4) -> int:
+    """The queries of a chunk whose ``buffers`` score matrices fit in ``memory_budget`` bytes; at least 1."""
+    return max(1, min(_MOST_ROWS, memory_budget // max(1, buffers * num_candidates * itemsize)))
+
+
+def softmax_products(
+    queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See :func:`refactorgnn.ops.softmax_products`."""
+    outputs: tuple[Tensor, Tensor, Tensor] = _SoftmaxProducts.apply(queries, candidates, weights, memory_budget)
+    return outputs
+
+
+def logsumexp(queries: Tensor, candidates: Tensor, memory_budget: int) -> Tensor:
+    """See :func:`refactorgnn.ops.logsumexp`."""
+    result: Tensor = _LogSumExp.apply(queries, candidates, memory_budget)
+    return result
+
+
+def accumulation_dtype(tensor: Tensor) -> torch.dtype:
+    """Half-precision inputs are multiplied as they are but summed, and returned, in float32."""
+    return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
+
+
+def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """``left @ right`` with the accumulator's type as the result's, whatever the two input types are.
+
+    On CUDA half-precision operands go to the tensor cores with a float32 result; on CPU they are widened first, which
+    is exact.
+    """
+    narrow = {left.dtype, right.dtype} & {torch.bfloat16, torch.float16}
+    if narrow and left.is_cuda:
+        dtype = narrow.pop()
+        return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32)
+    if narrow:
+        left, right = left.float(), right.float()
+    return torch.mm(left, right) if out is None else torch.mm(left, right, out=out)
+
+
+def _chunks(num_rows: int, rows: int) -> Iterator[slice]:
+    for start in range(0, num_rows, rows):
+        yield slice(start, min(start + rows, num_rows))
+
+
+def _softmax_(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """``(P, logsumexp)`` of a chunk of scores.
+
+    The normaliser is read off the largest probability, which is at least ``1/|V|`` and so never underflows: one pass
+    of exponentials instead of two.
+    """
+    P = torch.softmax(scores, dim=1)
+    return P, scores.amax(dim=1) - P.amax(dim=1).log()
+
+
+class _SoftmaxProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = accumulation_dtype(queries)
+        lse = queries.new_empty(queries.shape[0], dtype=dtype)
+        expected = queries.new_empty(queries.shape, dtype=dtype)
+        pulled = torch.zeros_like(candidates, dtype=dtype)
+        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize)
+        for chunk in _chunks(queries.shape[0], rows):
+            q = queries[chunk]
+            P, lse[chunk] = _softmax_(matmul(q, candidates.T))
+            expected[chunk] = matmul(P, candidates)
+            pulled += matmul(P.T, weights[chunk, None] * q)
+        ctx.save_for_backward(queries, candidates, weights, lse)
+        ctx.memory_budget = memory_budget
+        return lse, expected, pulled
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_lse: Tensor, grad_expected: Tensor, grad_pulled: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        queries, candidates, weights, lse = ctx.saved_tensors
+        grad_queries = torch.empty_like(grad_expected)
+        grad_candidates = torch.zeros_like(grad_pulled)
+        grad_weights = torch.empty_like(lse)
+        rows = rows_within(ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize)
+        for chunk in _chunks(queries.shape[0], rows):
+            q, w = queries[chunk], weights[chunk, None]
+            P = matmul(q, candidates.T).sub_(lse[chunk, None]).exp_()
+            M = matmul(grad_expected[chunk], candidates.T)
+            M += matmul(w * q, grad_pulled.T)
+            row_sums = torch.linalg.vecdot(P, M)[:, None]
+            grad_scores = M.sub_(row_sums - grad_lse[chunk, None]).mul_(P)
+            pushed = matmul(P, grad_pulled)
+            grad_queries[chunk] = matmul(grad_scores, candidates) + w * pushed
+            grad_candidates += matmul(grad_scores.T, q)
+            grad_candidates += matmul(P.T, grad_expected[chunk])
+            grad_weights[chunk] = torch.linalg.vecdot(q.to(pushed.dtype), pushed)
+        return (
+            grad_queries.to(queries.dtype),
+            grad_candidates.to(candidates.dtype),
+            grad_weights.to(weights.dtype),
+            None,
+        )
+
+
+class _LogSumExp(torch.autograd.Function):
+    """``logsumexp(S)``, whose derivative is the other two products: ``Q̄ = diag(l̄) P H``, ``H̄ = Pᵀ diag(l̄) Q``."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, candidates: Tensor, memory_budget: int) -> Tensor:
+        dtype = accumulation_dtype(queries)
+        lse = queries.new_empty(queries.shape[0], dtype=dtype)
+        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize)
+        for chunk in _chunks(queries.shape[0], rows):
+            lse[chunk] = torch.logsumexp(matmul(queries[chunk], candidates.T), dim=1)
+        ctx.save_for_backward(queries, candidates)
+        ctx.memory_budget = memory_budget
+        return lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_lse: Tensor) -> tuple[Tensor, Tensor, None]:
+        queries, candidates = ctx.saved_tensors
+        _, expected, pulled = softmax_products(queries, candidates, grad_lse, ctx.memory_budget)
+        return (grad_lse[:, None] * expected).to(queries.dtype), pulled.to(candidates.dtype), None

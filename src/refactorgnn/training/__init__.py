@@ -1,0 +1,1 @@
+"""Training: settings and the loop."""

@@ -1,0 +1,141 @@
+"""The training loop: shuffled batches of questions, validation, early stopping, resume.
+
+All randomness of an epoch is seeded by ``(seed, epoch)``, so an epoch gives the same result whether the training came
+to it in one go or was resumed before it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.errors import UserError
+from refactorgnn.evaluation.protocols import evaluate_ranking
+from refactorgnn.models.lookup import Lookup
+from refactorgnn.progress import counting
+from refactorgnn.runs import (
+    Run,
+    build_model,
+    load_optimizer_tensors,
+    load_tensors,
+    optimizer_tensors,
+    save_tensors,
+)
+from refactorgnn.training.config import TrainConfig
+
+_OPTIMIZERS = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+
+
+@dataclass
+class Progress:
+    """How far a training has come.
+
+    Args:
+        epoch: Epochs done.
+        best_epoch: The epoch with the best validation MRR.
+        best_mrr: That MRR.
+        seconds: Time spent so far, validation included.
+    """
+
+    epoch: int = 0
+    best_epoch: int = 0
+    best_mrr: float = -1.0
+    seconds: float = 0.0
+
+    def is_exhausted(self, config: TrainConfig) -> bool:
+        """Whether the epochs are used up or the patience is."""
+        waited = (self.epoch - self.best_epoch) // config.validate_every
+        return self.epoch >= config.epochs or (self.best_epoch > 0 and waited >= config.patience)
+
+
+def fit(run: Run, *, progress: bool = True) -> Progress:
+    """Train the run's model from where it stands until it stops improving; the best weights end up in the run.
+
+    Args:
+        run: A run made by :meth:`Run.create`, or one that was interrupted.
+        progress: Show a bar.
+    """
+    config, graph = run.config, run.graph
+    device = _device(config.device)
+    model = build_model(config, graph).to(device)
+    if not isinstance(model, Lookup):  # the only kind so far; others bring their own loss
+        raise UserError(f"model {config.model!r} cannot be trained by this loop.")
+    optimizer = _OPTIMIZERS[config.optimizer](model.parameters(), lr=config.learning_rate)
+    done = _resume(run, model, optimizer)
+    if not len(graph.splits.get("valid", ())):
+        raise UserError(f"graph {graph.name!r} has no validation triples to select on: add a valid split.")
+    queries = graph.queries("train").to(device)
+    with counting("training", config.epochs, enabled=progress) as bar:
+        bar.advance(done.epoch)
+        while not done.is_exhausted(config):
+            started = time.perf_counter()
+            loss = _train_epoch(model, optimizer, queries, config, done.epoch + 1)
+            done.epoch += 1
+            if done.epoch % config.validate_every == 0 or done.epoch == config.epochs:
+                _validate(run, model, graph, done, loss, started)
+            else:
+                done.seconds += time.perf_counter() - started
+                run.append_record({"epoch": done.epoch, "loss": loss, "seconds": round(done.seconds, 3)})
+            tensors = {**model.state_dict(), **optimizer_tensors(optimizer)}
+            save_tensors(run.last_path, tensors, **vars(done))
+            bar.advance(note=f"loss {loss:.3f}, best valid MRR {max(0.0, done.best_mrr):.3f}")
+    run.write_sidecar(config, graph, model, best_epoch=done.best_epoch, valid_mrr=done.best_mrr, seconds=done.seconds)
+    return done
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device {name!r} cannot be used here: choose cpu, or cuda where there is a GPU.") from error
+    return device
+
+
+def _resume(run: Run, model: Lookup, optimizer: torch.optim.Optimizer) -> Progress:
+    if not run.last_path.is_file():
+        return Progress()
+    tensors, about = load_tensors(run.last_path)
+    model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")})
+    load_optimizer_tensors(optimizer, tensors)
+    run.drop_records_after(about["epoch"])
+    return Progress(**about)
+
+
+def _train_epoch(
+    model: Lookup, optimizer: torch.optim.Optimizer, queries: QueryIndex, config: TrainConfig, epoch: int
+) -> float:
+    """One pass over the training questions; returns the mean loss of a triple."""
+    torch.manual_seed(hash((config.seed, epoch)) % 2**63)  # tuples of integers hash alike everywhere; seeds dropout
+    order = torch.randperm(queries.num_queries, device="cpu").to(queries.subjects.device)
+    model.train()
+    total = torch.zeros((), device=order.device)
+    for rows in order.split(config.batch_size):
+        batch = queries.take(rows)
+        optimizer.zero_grad()
+        loss = model.loss(batch, config.memory_budget_mb * 2**20)
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * batch.num_triples
+    mean = float(total) / queries.num_triples
+    if not torch.isfinite(torch.tensor(mean)):
+        raise UserError(f"the loss is no longer a number in epoch {epoch}: choose a smaller learning rate.")
+    return mean
+
+
+def _validate(run: Run, model: Lookup, graph: KnowledgeGraph, done: Progress, loss: float, started: float) -> None:
+    """Measure the validation MRR; keep the weights if it is the best so far."""
+    model.eval()
+    metrics = evaluate_ranking(model.bind(graph), graph, "valid", confidence=False).metrics
+    if metrics["mrr"] > done.best_mrr:
+        done.best_mrr, done.best_epoch = metrics["mrr"], done.epoch
+        save_tensors(run.weights_path, model.state_dict(), epoch=done.epoch, valid=metrics)
+    done.seconds += time.perf_counter() - started
+    run.append_record(
+        {"epoch": done.epoch, "loss": loss, "seconds": round(done.seconds, 3)}
+        | {f"valid_{name}": round(value, 6) for name, value in metrics.items()}
+    )

@@ -154,9 +154,8 @@ def _rank_table(
 def _log_choose(n: Tensor, k: Tensor) -> Tensor:
     """``log C(n, k)``, −∞ where ``k`` is outside ``0…n``."""
     possible = (k >= 0) & (k <= n)
-    k = torch.where(possible, k, 0)
-    n = n.double()
-    value = torch.lgamma(n + 1) - torch.lgamma(k + 1.0) - torch.lgamma(n - k + 1)
+    n, k = n.double(), torch.where(possible, k, 0).double()
+    value = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
     return torch.where(possible, value, -torch.inf)
 
 

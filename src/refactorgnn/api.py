@@ -25,7 +25,7 @@ from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.predict.predictor import Answer, Predictor
 from refactorgnn.runs import Run
 from refactorgnn.training.config import TrainConfig
-from refactorgnn.training.loop import fit
+from refactorgnn.training.loop import check_trainable, fit
 
 
 def train(
@@ -51,12 +51,14 @@ def train(
         The finished run, its best weights chosen by validation MRR.
     """
     config = TrainConfig.from_dict({"dataset": str(dataset), **settings})
-    name = Path(config.dataset).name.split(".")[0]
+    name = Path(config.dataset).resolve().name.split(".")[0]
     path = Path(out) if out else Path("runs") / f"{name}-{config.model}-{config.scorer}-{config.seed}"
     if resume and (path / "config.yaml").is_file():
         run = _same_settings(Run.open(path), config)
     else:
+        Run(path).check_vacant()  # before a download
         graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
+        check_trainable(config, graph)
         run = Run.create(path, config, graph)
     fit(run, progress=progress)
     return Run.open(path)
@@ -87,6 +89,8 @@ def evaluate(
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar.
     """
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed={seed} cannot be used: choose a whole number from 0 on.")
     run = run if isinstance(run, Run) else Run.open(run)
     model = run.load_model()
     target = run.graph if graph is None else _graph(graph, data_root, progress)

@@ -49,6 +49,9 @@ def closest_names(name: str, choices: Iterable[str], count: int = 3) -> list[str
 def unknown_name(kind: str, name: str, choices: Sequence[str], *, list_all: bool = True) -> UserError:
     """The error for a name that is not among ``choices``; lists them all, or the closest ones of a long list."""
     closest = closest_names(name, choices)
-    hint = f"did you mean {' or '.join(map(repr, closest))}? " if closest else ""
-    rest = f"choose one of {', '.join(sorted(choices))}" if list_all else f"there are {len(choices):,} to choose from"
-    return UserError(f"unknown {kind} {name!r}: {hint}{rest[0].upper() + rest[1:] if hint else rest}.")
+    all_of_them = ", ".join(sorted(choices))
+    if closest:
+        rest = f"the choices are {all_of_them}" if list_all else f"there are {len(choices):,} to choose from"
+        return UserError(f"unknown {kind} {name!r}: did you mean {' or '.join(map(repr, closest))} ({rest})?")
+    remedy = f"choose one of {all_of_them}" if list_all else f"none of the {len(choices):,} known names is like it"
+    return UserError(f"unknown {kind} {name!r}: {remedy}.")

@@ -8,13 +8,19 @@
     RUN/last.safetensors    the state of the training, to resume from
 
 Weights are safetensors, never pickles. Each file is replaced in one step, and what belongs together (weights, epoch,
-best score so far) is in one file, so a run can be killed at any moment and resumed.
+best score so far) is in one file, so a run can be killed at any moment and resumed. Weights carry the fingerprint of
+the settings and the graph they come from, so those of another run are refused.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,14 +32,23 @@ from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_folder, save_graph
-from refactorgnn.errors import FileError
+from refactorgnn.errors import FileError, UserError
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.provenance import provenance
-from refactorgnn.storage import atomic_path, write_text
+from refactorgnn.storage import (
+    atomic_folder,
+    atomic_path,
+    leftovers,
+    remove_leftovers,
+    write_error,
+    write_text,
+)
 from refactorgnn.training.config import TrainConfig
 
 FORMAT = "refactorgnn-run-1"
+_OPTIMIZER = "optimizer."
+_SIDECAR_KEYS = ("model", "scorer", "dim", "graph", "notes", "entities_sha256", "relations_sha256", "fingerprint")
 
 
 class Run:
@@ -50,14 +65,24 @@ class Run:
     def create(cls, path: str | Path, config: TrainConfig, graph: KnowledgeGraph) -> Run:
         """Start a run in a new or empty folder."""
         run = cls(path)
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-            raise FileError(path, "there is something here already", "choose another --out, or add --resume to go on")
+        run.check_vacant()
         model = build_model(config, graph)
-        save_graph(graph, run.path / "graph", ".parquet")
-        run.write_sidecar(config, graph, model)
-        write_text(run.path / "metrics.jsonl", "")
-        write_text(run.path / "config.yaml", config.to_yaml())  # last: its presence makes the folder a run
+        with atomic_folder(run.path) as draft:
+            save_graph(graph, draft / "graph", ".parquet")
+            write_text(draft / "model.json", _to_json(_describe(config, graph, model)))
+            write_text(draft / "metrics.jsonl", "")
+            write_text(draft / "config.yaml", config.to_yaml())
+        remove_leftovers(run.path)
         return run
+
+    def check_vacant(self) -> None:
+        """Refuse a place where something is already, other than what a killed process left."""
+        if self.path.is_dir() and not set(self.path.iterdir()) - set(leftovers(self.path)):
+            return
+        if self.path.exists():
+            is_run = (self.path / "config.yaml").is_file()
+            remedy = "choose another --out" + (", or add --resume to go on with it" if is_run else "")
+            raise FileError(self.path, f"there is {'a run' if is_run else 'something'} here already", remedy)
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
@@ -79,7 +104,8 @@ class Run:
     @cached_property
     def graph(self) -> KnowledgeGraph:
         """The graph the run was trained on."""
-        return load_folder(self.path / "graph", name=self.sidecar["graph"])
+        graph = load_folder(self.path / "graph", name=self.sidecar["graph"])
+        return replace(graph, notes=tuple(self.sidecar["notes"]))
 
     @cached_property
     def sidecar(self) -> dict[str, Any]:
@@ -91,7 +117,15 @@ class Run:
             raise FileError(path, "this is not readable JSON", "restore the file or train again") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise FileError(path, f"this was not written by refactorgnn (no format {FORMAT!r})", "train again")
+        for key in _SIDECAR_KEYS:
+            if key not in content:
+                raise FileError(path, f"the entry {key!r} is missing", "restore the file or train again")
         return content
+
+    def update_sidecar(self, **more: Any) -> None:
+        """Add to ``model.json``."""
+        self.sidecar.update(more)
+        write_text(self.path / "model.json", _to_json(self.sidecar))
 
     @property
     def weights_path(self) -> Path:
@@ -105,45 +139,57 @@ class Run:
 
     def load_model(self, device: str | None = None) -> LinkPredictor:
         """The trained model with its best weights."""
-        tensors, _ = load_tensors(self.weights_path)
         model = build_model(self.config, self.graph)
-        expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        found = {name: tensor.shape for name, tensor in tensors.items()}
-        if found != expected or self.sidecar["entities_sha256"] != self.graph.entities.sha256:
-            raise FileError(
-                self.weights_path, "these weights do not belong to this run's settings and graph", "train again"
-            )
+        tensors, _ = self.load_tensors(self.weights_path, model)
         model.load_state_dict(tensors)
         return model.to(device or "cpu").eval()
 
-    def write_sidecar(self, config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor, **more: Any) -> None:
-        """Write ``model.json``."""
-        content = {
-            "format": FORMAT,
-            "model": config.model,
-            "scorer": config.scorer,
-            "dim": config.dim,
-            "num_parameters": model.num_parameters,
-            "graph": graph.name,
-            "num_entities": graph.num_entities,
-            "num_relations": graph.num_relations,
-            "entities_sha256": graph.entities.sha256,
-            "relations_sha256": graph.relations.sha256,
-            "trained_with": provenance(config.device),
-            **more,
-        }
-        write_text(self.path / "model.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    def save_tensors(self, path: Path, tensors: Mapping[str, Tensor], **about: Any) -> None:
+        """Write weights of this run, and what is to be known about them."""
+        save_tensors(path, tensors, fingerprint=self.sidecar["fingerprint"], **about)
+
+    def load_tensors(self, path: Path, model: LinkPredictor) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Read what :meth:`save_tensors` wrote, once it is certain that it belongs to this run and fits ``model``."""
+        self._check_consistent()
+        tensors, about = load_tensors(path)
+        expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
+        found = {name: tensor.shape for name, tensor in tensors.items() if not name.startswith(_OPTIMIZER)}
+        if about.pop("fingerprint", None) != self.sidecar["fingerprint"] or found != expected:
+            raise FileError(
+                path, "these weights do not belong to this run's settings and graph", "restore the file or train again"
+            )
+        return tensors, about
+
+    def _check_consistent(self) -> None:
+        """Refuse settings or a graph that were changed after the training had begun."""
+        for key in ("model", "scorer", "dim"):
+            now, then = getattr(self.config, key), self.sidecar[key]
+            if now != then:
+                problem = f"{key} is {now!r}, but the run was trained with {then!r}"
+                raise FileError(self.path / "config.yaml", problem, "put it back or train again")
+        for vocabulary in (self.graph.entities, self.graph.relations):
+            plural = {"entity": "entities", "relation": "relations"}[vocabulary.kind]
+            if self.sidecar[f"{plural}_sha256"] != vocabulary.sha256:
+                problem = f"its {plural} are not those the run was trained on"
+                raise FileError(self.path / "graph", problem, "restore the folder or train again")
 
     def records(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]  # a kill may have cut the last line
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+            return [json.loads(line) for line in lines if line.endswith("}")]  # a kill may have cut the last line
+        except ValueError as error:
+            raise FileError(path, "this is not readable JSON", "mend or delete the file") from error
 
     def append_record(self, record: Mapping[str, Any]) -> None:
         """Add a line to ``metrics.jsonl``."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise write_error(path, error) from error
 
     def drop_records_after(self, epoch: int) -> None:
         """Forget the epochs that a resumed training will do again."""
@@ -153,23 +199,67 @@ class Run:
 
 def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
     """The untrained model that the settings describe."""
-    return Lookup(
-        graph.entities,
-        graph.relations,
-        config.scorer,
-        config.dim,
-        init_scale=config.init_scale,
-        dropout=config.dropout,
-        n3=config.n3,
-        seed=config.seed,
-    )
+    try:
+        return Lookup(
+            graph.entities,
+            graph.relations,
+            config.scorer,
+            config.dim,
+            init_scale=config.init_scale,
+            dropout=config.dropout,
+            n3=config.n3,
+            seed=config.seed,
+        )
+    except (RuntimeError, TypeError) as error:  # torch's words for sizes it cannot allocate or count
+        raise UserError(
+            f"dim={config.dim} is too large for memory with {graph.num_entities:,} entities and "
+            f"{graph.num_relations:,} relations: choose a smaller one."
+        ) from error
+
+
+def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
+    """What ``model.json`` says of a model before it is trained."""
+    return {
+        "format": FORMAT,
+        "model": config.model,
+        "scorer": config.scorer,
+        "dim": config.dim,
+        "num_parameters": model.num_parameters,
+        "graph": graph.name,
+        "num_entities": graph.num_entities,
+        "num_relations": graph.num_relations,
+        "entities_sha256": graph.entities.sha256,
+        "relations_sha256": graph.relations.sha256,
+        "fingerprint": _fingerprint(config, graph),
+        "notes": list(graph.notes),
+        "trained_with": provenance(config.device),
+    }
+
+
+def _fingerprint(config: TrainConfig, graph: KnowledgeGraph) -> str:
+    """What the weights are the outcome of: settings, names and training triples, wherever they lie or are computed."""
+    settings = config.model_dump(exclude={"dataset", "device", "memory_budget_mb"})
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    digest.update((graph.entities.sha256 + graph.relations.sha256).encode())
+    digest.update(graph.triples("train").numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _to_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> None:
     """Write tensors, and what is to be known about them, in one step."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
-        save_file(plain, temporary, metadata={"format": FORMAT, "about": json.dumps(about)})
+        try:
+            # One entry only: safetensors writes several in an order that changes from process to process.
+            save_file(plain, temporary, metadata={FORMAT: json.dumps(about)})
+        except SafetensorError as error:  # it wraps the system's errors, such as that of a full disk
+            code = re.search(r"(?:os error|code:) (\d+)", str(error))
+            number = int(code[1]) if code else errno.EIO
+            raise OSError(number, os.strerror(number)) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -183,12 +273,12 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
+            if FORMAT not in metadata:
                 raise FileError(
-                    path, f"these weights were not written by refactorgnn (no format {FORMAT!r})", "train again"
+                    path, f"these weights were not written by refactorgnn (no entry {FORMAT!r})", "train again"
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["about"])  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata[FORMAT])  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(path, "the file is damaged or cut short", "restore it or train again") from error
@@ -197,14 +287,14 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's running sums as named tensors."""
     state = optimizer.state_dict()["state"]
-    return {f"optimizer.{index}.{key}": value for index, values in state.items() for key, value in values.items()}
+    return {f"{_OPTIMIZER}{index}.{key}": value for index, values in state.items() for key, value in values.items()}
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back what :func:`optimizer_tensors` took out."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".")
+        if name.startswith(_OPTIMIZER):
+            index, key = name.removeprefix(_OPTIMIZER).split(".")
             state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -71,9 +71,8 @@ def literal_ranks(graph: KnowledgeGraph, table: Tensor, ties: str) -> list[float
                 better += bool(table[subject, relation, u] > table[subject, relation, truth])
                 equal += bool(table[subject, relation, u] == table[subject, relation, truth])
             optimistic, pessimistic = better + 1, better + equal + 1
-            ranks.append(
-                {"optimistic": optimistic, "pessimistic": pessimistic, "realistic": (optimistic + pessimistic) / 2}[ties]
-            )
+            mean = (optimistic + pessimistic) / 2
+            ranks.append({"optimistic": optimistic, "pessimistic": pessimistic, "realistic": mean}[ties])
     return ranks
 
 
@@ -96,7 +95,7 @@ def test_each_distinct_question_is_scored_once() -> None:
 
 
 def test_a_constant_scorer_does_not_win() -> None:
-    """Realistic ties give it the middle rank, (candidates + 1) / 2, which AMRI calls 0; optimistic ones would give 1."""
+    """Realistic ties give it the middle rank, which AMRI calls 0; optimistic ones would give it rank 1."""
     rng = np.random.default_rng(0)
     triples = [(int(h), 0, int(t)) for h, t in rng.integers(0, 40, (30, 2))]
     graph = make_graph({"train": triples[10:], "test": list(dict.fromkeys(triples[:10]))}, 40, 1)
@@ -113,11 +112,11 @@ def test_the_filter_is_not_mutated_and_only_removes_known_answers() -> None:
     table = torch.zeros(5, 2, 5)
     table[0, 0] = torch.tensor([9.0, 8, 7, 6, 5])
     known = graph.queries()
-    before = [tensor.clone() for tensor in (known.subjects, known.relations, known.answers.offsets, known.answers.columns)]
+    parts = (known.subjects, known.relations, known.answers.offsets, known.answers.columns)
+    before = [tensor.clone() for tensor in parts]
     first = rank_triples(TableScorer(table), graph, graph.triples("test"))
     second = rank_triples(TableScorer(table), graph, graph.triples("test"))
-    after = (known.subjects, known.relations, known.answers.offsets, known.answers.columns)
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, parts, strict=True))
     assert first.ranks()[0] == second.ranks()[0] == 2  # only entity 0 beats it; 1 and 2 are known
     assert first.candidates[0] == 3
 

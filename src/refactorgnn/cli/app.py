@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
+from pydantic import ValidationError
 
 from refactorgnn.cli import data, model
+from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
+
+# What typer raises for a command line that it cannot parse; it exports the children of this class only.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_INTERRUPTED = 130
 
 app = typer.Typer(
     help="Knowledge-graph completion on entities never seen in training.",
@@ -44,19 +51,38 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        code = app(standalone_mode=False)
     except UserError as error:
-        errors.print("[bold red]error:[/]", end=" ")
-        errors.print(str(error), markup=False)
-        sys.exit(2)
+        _fail(str(error))
+    except _UsageError as error:
+        if not str(error):  # no command was given, and the help has been shown
+            sys.exit(2)
+        _fail(_usage(error))
     except OSError as error:
-        if error.filename is None and error.errno is None:
-            raise
-        errors.print("[bold red]error:[/]", end=" ")
-        errors.print(str(write_error(Path(error.filename or "standard output"), error)), markup=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("interrupted; the same command with --resume goes on from the last epoch", markup=False)
-        sys.exit(130)
+        where = error.filename or "standard output"
+        _fail(str(write_error(Path(os.fsdecode(where)), error)))
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:  # typer has turned the interrupt into this code
+        say("interrupted: an unfinished training goes on from its last epoch with the same command and --resume.")
+    sys.exit(code)
+
+
+def _fail(message: str) -> NoReturn:
+    say(message, label="error:")
+    sys.exit(2)
+
+
+def _usage(error: Exception) -> str:
+    """One sentence for a command line that cannot be parsed."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "refactorgnn"
+    problem = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".?")
+    if isinstance(error.__cause__, ValidationError):
+        problem = problem.partition(", ")[0] + f", not {error.__cause__.errors()[0]['input']!r}"
+    problem = problem.replace(". Did you mean", "; did you mean").replace(": Input should", ": it should")
+    return f"{problem[:1].lower()}{problem[1:]}; see {command} --help."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 import typer
 
@@ -16,6 +17,7 @@ from refactorgnn.data.datasets import DATASETS
 from refactorgnn.data.files import SUPPORTED_SUFFIXES, write_triples
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph, save_graph
+from refactorgnn.data.rdf import RDF_SUFFIXES
 from refactorgnn.errors import FileError, UserError
 
 app = typer.Typer(help="Datasets: list the known ones, look into one, convert between formats.", no_args_is_help=True)
@@ -25,15 +27,17 @@ Source = Annotated[str, typer.Argument(help="Dataset name, folder with train/val
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
     """List the known datasets."""
-    rows = [
-        {"name": spec.name, **asdict(spec.counts), "unseen": spec.unseen or "", "description": spec.description}
-        for spec in DATASETS.values()
-    ]
     if as_json:
-        print_json(rows)
+        print_json(
+            [
+                {"name": spec.name, **asdict(spec.counts), "unseen": spec.unseen, "description": spec.description}
+                for spec in DATASETS.values()
+            ]
+        )
         return
-    columns = [name.removeprefix("num_") for name in rows[0]]
-    print_table("known datasets", columns, [list(row.values()) for row in rows])
+    columns = ["name", "entities", "relations", "train", "valid", "test", "description"]
+    rows = [[spec.name, *asdict(spec.counts).values(), spec.description] for spec in DATASETS.values()]
+    print_table("known datasets", columns, rows)
 
 
 @app.command()
@@ -61,35 +65,58 @@ def _facts(graph: KnowledgeGraph) -> dict[str, Any]:
         "entities absent from train": int((~seen).sum()),
         "self-loops in train": int((heads == tails).sum()),
         "questions in train": graph.queries("train").num_queries,
-        "entities with text": 0 if graph.texts is None else graph.num_entities,
+        "entities with text": _num_with_text(graph),
     }
+
+
+def _num_with_text(graph: KnowledgeGraph) -> int:
+    """The number of entities that have a label other than their name, or a description."""
+    if graph.texts is None:
+        return 0
+    texts = graph.texts
+    has_text = pc.or_(pc.not_equal(texts["label"], texts["entity"]), pc.not_equal(texts["description"], ""))
+    return int(pc.sum(has_text).as_py())
 
 
 @app.command()
 def convert(
     source: Source,
-    destination: Annotated[Path, typer.Argument(help="A folder (with --to), or one file for all splits together.")],
+    destination: Annotated[
+        Path, typer.Argument(help="A new folder (with --to), or a new file for all splits together.")
+    ],
     to: Annotated[
-        str | None, typer.Option(metavar="SUFFIX", help=f"Format of a folder: {' '.join(SUPPORTED_SUFFIXES)}")
+        str | None,
+        typer.Option(metavar="SUFFIX", help=f"The format of a folder's files: {' '.join(SUPPORTED_SUFFIXES)}"),
     ] = None,
     data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a dataset in another format.
 
     Examples: refactorgnn data convert countries out/ --to .parquet; refactorgnn data convert mine.csv mine.nt
     """
-    graph = load_graph(source, data_root=data_root)
-    if to is None and destination.name.endswith(tuple(SUPPORTED_SUFFIXES)):
-        whole = pa.concat_tables([graph.named_triples(split) for split in graph.splits]).unify_dictionaries()
-        write_triples(whole, destination, graph.texts)
-        paths = [destination]
-    elif to is None:
+    if destination.is_file():
+        raise FileError(destination, "there is a file here already", "choose another name or remove it")
+    if destination.is_dir() and any(destination.iterdir()):
+        raise FileError(destination, "this folder is not empty", "choose another one")
+    is_file = destination.name.lower().endswith(SUPPORTED_SUFFIXES)
+    if to is None and (destination.is_dir() or not is_file):
         raise UserError(f"{destination} names no format: add --to with one of {', '.join(SUPPORTED_SUFFIXES)}.")
+    graph = load_graph(source, data_root=data_root)
+    notes = list(graph.notes)
+    if to is None:
+        has_room = destination.name.lower().removesuffix(".gz").endswith(RDF_SUFFIXES)
+        whole = pa.concat_tables([graph.named_triples(split) for split in graph.splits]).unify_dictionaries()
+        write_triples(whole, destination, graph.texts if has_room else None)
+        paths = [destination]
+        if graph.texts is not None and not has_room:
+            notes.append(f"{destination.name} has no room for the entity texts; a folder (--to) or an RDF file has")
     else:
-        if destination.is_dir() and any(destination.iterdir()):
-            raise FileError(destination, "this folder is not empty", "choose another one")
         paths = save_graph(graph, destination, to if to.startswith(".") else f".{to}")
-    for note in graph.notes:
+    if as_json:
+        print_json({"name": graph.name, "files": [str(path) for path in paths], "notes": notes})
+        return
+    for note in notes:
         say(f"note: {note}")
     for path in paths:
         say(f"wrote {path}")

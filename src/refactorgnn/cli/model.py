@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from refactorgnn import api
 from refactorgnn.cli.output import print_json, print_table, say
@@ -28,12 +29,13 @@ _FIELDS = TrainConfig.model_fields
 def _setting(name: str, **more: Any) -> Any:
     """An option for a field of the settings; None means: the default of the settings."""
     field = _FIELDS[name]
-    return typer.Option(help=f"{field.description} [default: {field.default}]", show_default=False, **more)
+    help_text = f"{field.description} {escape(f'[default: {field.default}]')}"  # unescaped, rich takes it for a style
+    return typer.Option(help=help_text, show_default=False, **more)
 
 
 def train(
     dataset: Annotated[str, typer.Argument(help="Dataset name, folder with train/valid/test, or file of triples.")],
-    model: Annotated[str | None, _setting("model")] = None,
+    model: Annotated[str | None, _setting("model", metavar="lookup")] = None,
     scorer: Annotated[str | None, _setting("scorer", metavar="|".join(SCORERS))] = None,
     dim: Annotated[int | None, _setting("dim")] = None,
     seed: Annotated[int | None, _setting("seed")] = None,
@@ -48,8 +50,12 @@ def train(
     patience: Annotated[int | None, _setting("patience")] = None,
     device: Annotated[str | None, _setting("device")] = None,
     memory_budget_mb: Annotated[int | None, _setting("memory_budget_mb")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder to make.", show_default="runs/…")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder to make.", show_default="runs/DATASET-MODEL-SCORER-SEED")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out if it was interrupted; else start it.")
+    ] = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,18 +82,26 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder made by train.")],
     split: Annotated[str, typer.Option(help="The split to ask about.")] = "test",
     graph: Annotated[
-        str | None, typer.Option(help="Another graph: dataset name or folder.", show_default="the training graph")
+        str | None, typer.Option(help="Another graph: dataset name, folder or file.", show_default="the training graph")
     ] = None,
     ranking: Annotated[
         str,
         typer.Option(
             metavar="full|partial|partial-exact",
-            help="Against all entities; against 49 random ones; or the exact expectation of that.",
+            help="Rank the truth among all entities, or among 49 random ones, or the exact expectation of that.",
         ),
     ] = "full",
-    ties: Annotated[str, typer.Option(metavar="realistic|optimistic|pessimistic", help="Tie policy.")] = "realistic",
+    ties: Annotated[
+        str,
+        typer.Option(
+            metavar="realistic|optimistic|pessimistic",
+            help="Where the truth stands among equal scores: in the middle, first or last.",
+        ),
+    ] = "realistic",
     seed: Annotated[int, typer.Option(help="Seed of the negatives and of the bootstrap.")] = 0,
-    per_relation: Annotated[bool, typer.Option("--per-relation", help="Also print each relation's metrics.")] = False,
+    per_relation: Annotated[
+        bool, typer.Option("--per-relation", help="Also show each relation's metrics; JSON always has them.")
+    ] = False,
     record: Annotated[
         Path | None, typer.Option(help="Also write the result, with commit, command and hardware, to this file.")
     ] = None,
@@ -135,8 +149,9 @@ def _record(run: Run, result: Evaluation) -> dict[str, Any]:
     return {
         "result": result.to_dict(),
         "config": run.config.model_dump(),
-        "training": {key: run.sidecar[key] for key in ("best_epoch", "valid_mrr", "seconds", "trained_with")},
-        "evaluated_with": provenance(run.config.device),
+        # An interrupted run has no summary of its training yet.
+        "training": {key: run.sidecar.get(key) for key in ("best_epoch", "valid_mrr", "seconds", "trained_with")},
+        "evaluated_with": provenance(),
     }
 
 

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+# The width of a table that is not printed to a terminal: nothing there needs to fit a window.
+_FILE_WIDTH = 200
 
 
 def print_json(content: Any) -> None:
     """Write JSON to standard output."""
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=not is_unicode))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns of numbers are aligned to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    # Names are data: as Text, "[b]" or ":x:" in them means nothing to rich.
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.show_header = any(columns)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    Console().print(table)
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=_FILE_WIDTH)
+    console.print(table)
 
 
-def say(text: str) -> None:
-    """A line for people, on standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+def say(text: str, label: str = "") -> None:
+    """A line for people, on standard error, with a word in red before it if need be."""
+    line = Text.assemble((f"{label} ", "bold red"), text) if label else Text(text)
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line)
 
 
 def _cell(value: object) -> str:

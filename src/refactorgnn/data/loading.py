@@ -17,7 +17,8 @@ from refactorgnn.data.files import (
 )
 from refactorgnn.data.graph import SPLITS, InductivePair, KnowledgeGraph, graph_from_tables
 from refactorgnn.data.splits import split_triples
-from refactorgnn.errors import FileError, UserError, closest_names
+from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
+from refactorgnn.storage import atomic_folder
 
 
 def load_graph(
@@ -88,18 +89,21 @@ def load_file(path: str | Path, *, seed: int = 0) -> KnowledgeGraph:
 
 
 def save_graph(graph: KnowledgeGraph, folder: str | Path, suffix: str = ".tsv") -> list[Path]:
-    """Write a graph as a folder that :func:`load_folder` reads back to the same ids; returns the files written."""
+    """Write a graph as a folder that :func:`load_folder` reads back to the same ids; returns the files written.
+
+    They appear all together or not at all.
+    """
     folder = Path(folder)
     if suffix not in SUPPORTED_SUFFIXES:
-        raise UserError(f"unknown format {suffix!r}: choose one of {', '.join(SUPPORTED_SUFFIXES)}.")
-    paths = []
-    for split in (split for split, triples in graph.splits.items() if len(triples)):
-        paths.append(folder / f"{split}{suffix}")
-        write_triples(graph.named_triples(split), paths[-1])
-    if graph.texts is not None:
-        paths.append(folder / ("entities.parquet" if suffix == ".parquet" else "entities.tsv"))
-        write_entities(graph.texts, paths[-1])
-    return paths
+        raise unknown_name("format", suffix, SUPPORTED_SUFFIXES)
+    names = {split: f"{split}{suffix}" for split, triples in graph.splits.items() if len(triples)}
+    with atomic_folder(folder) as draft:
+        for split, name in names.items():
+            write_triples(graph.named_triples(split), draft / name)
+        if graph.texts is not None:
+            names["entities"] = "entities.parquet" if suffix == ".parquet" else "entities.tsv"
+            write_entities(graph.texts, draft / names["entities"])
+    return [folder / name for name in names.values()]
 
 
 def _looks_like_path(source: str) -> bool:

@@ -18,13 +18,13 @@ class TrainConfig(BaseModel):
     Every field can be given to :func:`refactorgnn.train` by name and to ``refactorgnn train`` as an option.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     dataset: Annotated[str, Field(description="Dataset name, folder with train/valid/test, or file of triples.")]
     model: Annotated[Literal["lookup"], Field(description="The kind of model.")] = "lookup"
     scorer: Annotated[str, Field(description="The score function.")] = "distmult"
     dim: Annotated[int, Field(ge=1, description="The width of an entity state, in real numbers.")] = 256
-    seed: Annotated[int, Field(ge=0, description="Seeds initial values, shuffling, dropout and file splits.")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63, description="Seeds initial values, order, dropout, file splits.")] = 0
     epochs: Annotated[int, Field(ge=1, description="The most passes over the training triples.")] = 100
     batch_size: Annotated[int, Field(ge=1, description="Questions (subject, relation) in a batch.")] = 256
     optimizer: Annotated[Literal["adagrad", "adam"], Field(description="The optimiser.")] = "adagrad"
@@ -48,13 +48,13 @@ class TrainConfig(BaseModel):
     def from_dict(cls, settings: dict[str, Any], source: str | Path | None = None) -> TrainConfig:
         """Check settings; the error names the setting, what is wrong with it, and the nearest known name."""
         try:
-            config = cls(**settings)
-        except ValidationError as error:
-            message = _first_problem(error)
+            config = cls.model_validate(settings)
+            make_scorer(config.scorer, config.dim)  # refuses a width the scorer cannot use
+        except (ValidationError, UserError) as error:
+            message = _first_problem(error) if isinstance(error, ValidationError) else str(error)
             raise (
-                UserError(message) if source is None else FileError(source, message.rstrip("."), "correct it")
+                UserError(message) if source is None else FileError(source, message.rstrip(".?"), "correct it")
             ) from error
-        make_scorer(config.scorer, config.dim)  # refuses a width the scorer cannot use
         return config
 
     @classmethod
@@ -76,6 +76,8 @@ class TrainConfig(BaseModel):
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     name = str(problem["loc"][0]) if problem["loc"] else "setting"
+    if problem["type"] == "missing":
+        return f"setting {name!r} is missing."
     if problem["type"] == "extra_forbidden":
         closest = closest_names(name, TrainConfig.model_fields)
         hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(TrainConfig.model_fields)}."

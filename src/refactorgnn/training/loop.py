@@ -17,14 +17,9 @@ from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import evaluate_ranking
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.progress import counting
-from refactorgnn.runs import (
-    Run,
-    build_model,
-    load_optimizer_tensors,
-    load_tensors,
-    optimizer_tensors,
-    save_tensors,
-)
+from refactorgnn.provenance import provenance
+from refactorgnn.runs import Run, build_model, load_optimizer_tensors, optimizer_tensors
+from refactorgnn.storage import remove_leftovers
 from refactorgnn.training.config import TrainConfig
 
 _OPTIMIZERS = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
@@ -60,14 +55,13 @@ def fit(run: Run, *, progress: bool = True) -> Progress:
         progress: Show a bar.
     """
     config, graph = run.config, run.graph
-    device = _device(config.device)
+    check_trainable(config, graph)
+    device = torch.device(config.device)
     model = build_model(config, graph).to(device)
     if not isinstance(model, Lookup):  # the only kind so far; others bring their own loss
         raise UserError(f"model {config.model!r} cannot be trained by this loop.")
     optimizer = _OPTIMIZERS[config.optimizer](model.parameters(), lr=config.learning_rate)
     done = _resume(run, model, optimizer)
-    if not len(graph.splits.get("valid", ())):
-        raise UserError(f"graph {graph.name!r} has no validation triples to select on: add a valid split.")
     queries = graph.queries("train").to(device)
     with counting("training", config.epochs, enabled=progress) as bar:
         bar.advance(done.epoch)
@@ -81,29 +75,43 @@ def fit(run: Run, *, progress: bool = True) -> Progress:
                 done.seconds += time.perf_counter() - started
                 run.append_record({"epoch": done.epoch, "loss": loss, "seconds": round(done.seconds, 3)})
             tensors = {**model.state_dict(), **optimizer_tensors(optimizer)}
-            save_tensors(run.last_path, tensors, **vars(done))
+            run.save_tensors(run.last_path, tensors, **vars(done))
             bar.advance(note=f"loss {loss:.3f}, best valid MRR {max(0.0, done.best_mrr):.3f}")
-    run.write_sidecar(config, graph, model, best_epoch=done.best_epoch, valid_mrr=done.best_mrr, seconds=done.seconds)
+    run.update_sidecar(
+        best_epoch=done.best_epoch,
+        valid_mrr=done.best_mrr,
+        seconds=round(done.seconds, 3),
+        trained_with=provenance(config.device),
+    )
     return done
 
 
-def _device(name: str) -> torch.device:
+def check_trainable(config: TrainConfig, graph: KnowledgeGraph) -> None:
+    """Refuse, before anything is written, what :func:`fit` could not begin."""
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} cannot be used here: choose cpu, or cuda where there is a GPU.") from error
-    return device
+        torch.zeros(1, device=config.device).item()
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise UserError(
+            f"device {config.device!r} cannot be used here: choose cpu, or cuda where there is a GPU."
+        ) from error
+    if not len(graph.splits.get("valid", ())):
+        raise UserError(
+            f"graph {graph.name!r} has no validation triples, by which the best weights are chosen: "
+            "add a valid file to its folder, or more triples to a file that is to be split."
+        )
 
 
 def _resume(run: Run, model: Lookup, optimizer: torch.optim.Optimizer) -> Progress:
-    if not run.last_path.is_file():
-        return Progress()
-    tensors, about = load_tensors(run.last_path)
-    model.load_state_dict({name: tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")})
-    load_optimizer_tensors(optimizer, tensors)
-    run.drop_records_after(about["epoch"])
-    return Progress(**about)
+    """Put back the state of an interrupted training, and forget what was recorded after it."""
+    remove_leftovers(run.path)
+    done = Progress()
+    if run.last_path.is_file():
+        tensors, about = run.load_tensors(run.last_path, model)
+        model.load_state_dict({name: tensors[name] for name in model.state_dict()})
+        load_optimizer_tensors(optimizer, tensors)
+        done = Progress(**about)
+    run.drop_records_after(done.epoch)
+    return done
 
 
 def _train_epoch(
@@ -123,7 +131,7 @@ def _train_epoch(
         total += loss.detach() * batch.num_triples
     mean = float(total) / queries.num_triples
     if not torch.isfinite(torch.tensor(mean)):
-        raise UserError(f"the loss is no longer a number in epoch {epoch}: choose a smaller learning rate.")
+        raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
     return mean
 
 
@@ -133,7 +141,7 @@ def _validate(run: Run, model: Lookup, graph: KnowledgeGraph, done: Progress, lo
     metrics = evaluate_ranking(model.bind(graph), graph, "valid", confidence=False).metrics
     if metrics["mrr"] > done.best_mrr:
         done.best_mrr, done.best_epoch = metrics["mrr"], done.epoch
-        save_tensors(run.weights_path, model.state_dict(), epoch=done.epoch, valid=metrics)
+        run.save_tensors(run.weights_path, model.state_dict(), epoch=done.epoch, valid=metrics)
     done.seconds += time.perf_counter() - started
     run.append_record(
         {"epoch": done.epoch, "loss": loss, "seconds": round(done.seconds, 3)}

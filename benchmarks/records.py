@@ -1,0 +1,130 @@
+"""What the benchmarks share: timing with peak memory, work in a process of its own, and the record that is written."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, Literal
+
+from refactorgnn.provenance import provenance
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+NOISE = (
+    "Wall-clock times of a shared machine: other jobs slow them (see load_average, before and after). "
+    "cpu_seconds is the processor time of the same runs and suffers less."
+)
+_PATH_OPTIONS = ("--data-root", "--out")
+
+
+def parser(description: str, record: str) -> argparse.ArgumentParser:
+    """A command line with the options every benchmark has: ``--data-root``, ``--out`` and ``--threads``."""
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("--data-root", help="folder with local copies of the datasets (or set REFACTORGNN_DATA)")
+    result.add_argument("--out", type=Path, default=RESULTS / f"{record}.json", help="where to write the record")
+    result.add_argument("--threads", type=int, default=1, help="processor threads (default 1)")
+    result.add_argument("--repeats", type=int, default=5, help="runs of which the median counts (default 5)")
+    return result
+
+
+def measure(run: Callable[[], Any], repeats: int) -> dict[str, Any]:
+    """Run ``repeats`` times: median seconds, and the process's peak memory beside what it held just before.
+
+    The first run is one of those measured: nothing is warmed up unseen.
+    """
+    before = resident_mb()
+    wall, cpu = [], []
+    for _ in range(repeats):
+        started, started_cpu = time.perf_counter(), time.process_time()
+        run()
+        wall.append(time.perf_counter() - started)
+        cpu.append(time.process_time() - started_cpu)
+    return {
+        "seconds": round(statistics.median(wall), 3),
+        "cpu_seconds": round(statistics.median(cpu), 3),
+        "seconds_each": [round(value, 3) for value in wall],
+        "peak_mb": round(peak_mb()),
+        "peak_increase_mb": round(peak_mb() - before),
+    }
+
+
+def peak_mb() -> float:
+    """The most memory this process has ever held, in MB (10⁶ bytes)."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def resident_mb() -> float:
+    """The memory this process holds now, in MB; the peak so far where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return peak_mb()
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def in_process(script: str, arguments: list[str], threads: int) -> dict[str, Any]:
+    """Run a script in a process of its own with that many threads and return the JSON object it prints last.
+
+    Raises:
+        SystemExit: if the script fails; it has then said why.
+    """
+    count = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, script, *arguments], env=os.environ | count, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{Path(script).name} {' '.join(arguments)} failed with status {done.returncode}.")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported."""
+    return util.find_spec(package) is not None
+
+
+def goal(value: float | None, relation: Literal["<=", ">="], bound: float, what: str) -> dict[str, Any]:
+    """A stated goal, and whether the value meets it; None where there is no value."""
+    met = None if value is None else value <= bound if relation == "<=" else value >= bound
+    return {"what": what, "goal": f"{relation} {bound:g}", "value": value, "met": met}
+
+
+def write_record(
+    name: str, body: Mapping[str, Any], load_before: tuple[float, ...], out: Path, packages: tuple[str, ...] = ()
+) -> None:
+    """Print the record and write it to ``out``: the figures with where they come from."""
+    origin = provenance()
+    origin["command"] = _without_paths(sys.argv)
+    origin["packages"] = {package: _version(package) for package in ("numpy", *packages)}
+    load = {"before": [round(x, 2) for x in load_before], "after": [round(x, 2) for x in os.getloadavg()]}
+    record = {"benchmark": name, **body, "load_average": load, "note": NOISE, "provenance": origin}
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    print(text, end="")
+
+
+def _version(package: str) -> str | None:
+    return metadata.version(package) if is_installed(package) else None
+
+
+def _without_paths(argv: list[str]) -> str:
+    """The command line without the folders of one machine: they would tell another reader nothing."""
+    words = [Path(argv[0]).name]
+    for previous, word in itertools.pairwise(argv):
+        option, equals, _ = word.partition("=")
+        if previous in _PATH_OPTIONS:
+            words.append("…")
+        else:
+            words.append(f"{option}=…" if equals and option in _PATH_OPTIONS else word)
+    return " ".join(words)

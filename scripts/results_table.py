@@ -1,0 +1,52 @@
+"""Write docs/results/README.md from the records beside it: no figure in it is typed by hand.
+
+Run it after adding a record: ``python scripts/results_table.py``. A test compares the page with the records.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent.parent / "docs" / "results"
+INTRODUCTION = """# Results
+
+Written by `scripts/results_table.py` from the JSON records in this folder; each record holds the command, the commit, the
+hardware and the seconds. Settings were searched on validation MRR only; the test split was asked once, with the settings
+chosen.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
+    models = {name: record for name, record in records.items() if "training" in record}
+    sections = [INTRODUCTION, _model_section(models)]
+    if "evaluation_speed.json" in records:
+        sections.append(_speed_section(records["evaluation_speed.json"]))
+    if "loading_speed.json" in records:
+        sections.append(_loading_section(records["loading_speed.json"]))
+    return "\n".join(sections)
+
+
+def _model_section(records: dict[str, Any]) -> str:
+    lines = [
+        "## Transductive link prediction (lookup factorisation models)",
+        "",
+        "Filtered full ranking of the test split, head and tail questions, realistic ties.",
+        "",
+        "| dataset | scorer | dim | test MRR (95 % interval) | Hits@1 | Hits@10 | valid MRR | training | record |",
+        "|---|---|---:|---|---:|---:|---:|---:|---|",
+    ]
+    for name, record in records.items():
+        result, config, training = record["result"], record["config"], record["training"]
+        low, high = result["confidence"]["mrr"]
+        lines.append(
+            f"| {config['dataset']} | {config['scorer']} | {config['dim']} | {result['mrr']:.4f} "
+            f"({low:.3f}–{high:.3f}) | {result['hits@1']:.4f} | {result['hits@10']:.4f} "
+            f"| {training['valid_mrr']:.4f} | {training['seconds']:.0f} s | [{name}]({name}) |"
+        )
+    lines += ["", "The commands:", "", "```"]
+    lines += [record["training"]["trained_with"]["command"] for record in records.values()]
+    return "\n".join([*lines, "```", ""])

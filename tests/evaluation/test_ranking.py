@@ -81,7 +81,7 @@ def literal_ranks(graph: KnowledgeGraph, table: Tensor, ties: str) -> list[float
 def test_ranks_equal_the_literal_ones(case: tuple[KnowledgeGraph, Tensor], ties: str, rows: int) -> None:
     graph, table = case
     scorer = TableScorer(table)
-    budget = rows * 3 * graph.num_entities * 4
+    budget = rows * 2 * graph.num_entities * 4
     ranks = rank_triples(scorer, graph, graph.triples("test"), memory_budget=budget)
     assert ranks.ranks(ties).tolist() == literal_ranks(graph, table, ties)
     assert scorer.most_rows <= rows
@@ -189,7 +189,7 @@ def test_partial_ranking_is_seeded_and_does_not_depend_on_batching() -> None:
     graph, scorer = random_case(0, 1000)
     arguments = {"num_negatives": 9, "seed": 3}
     whole = rank_triples(scorer, graph, graph.triples("test"), **arguments)
-    bits = rank_triples(scorer, graph, graph.triples("test"), **arguments, memory_budget=3 * 30 * 4 * 4)
+    bits = rank_triples(scorer, graph, graph.triples("test"), **arguments, memory_budget=3 * 30 * 2 * 4)
     other = rank_triples(scorer, graph, graph.triples("test"), num_negatives=9, seed=4)
     assert whole.better.tolist() == bits.better.tolist()
     assert whole.better.tolist() != other.better.tolist()

@@ -127,9 +127,7 @@ def test_memory_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(seen) <= budget / 2
 
 
-@given(
-    num_rows=st.integers(1, 6), num_columns=st.integers(1, 6), num_edges=st.integers(0, 20), seed=st.integers(0, 99)
-)
+@given(num_rows=st.integers(1, 6), num_columns=st.integers(1, 6), num_edges=st.integers(0, 20), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
 def test_sparse_products_equal_dense_ones(num_rows: int, num_columns: int, num_edges: int, seed: int) -> None:
     pattern = random_pattern(num_rows, num_columns, num_edges, seed)
@@ -141,9 +139,7 @@ def test_sparse_products_equal_dense_ones(num_rows: int, num_columns: int, num_e
     torch.testing.assert_close(ops.sum_neighbours(pattern, states, weights), dense(pattern, weights) @ states, **EXACT)
     torch.testing.assert_close(dense(pattern.transposed), dense(pattern).T, **EXACT)
     all_dots = others @ states.T
-    torch.testing.assert_close(
-        ops.edge_dots(pattern, others, states), all_dots[pattern.rows, pattern.columns], **EXACT
-    )
+    torch.testing.assert_close(ops.edge_dots(pattern, others, states), all_dots[pattern.rows, pattern.columns], **EXACT)
 
 
 def test_sparse_derivatives() -> None:
@@ -177,9 +173,7 @@ def test_negative_log_likelihood_and_its_derivative(budget: int) -> None:
     torch.testing.assert_close(got, expected, **EXACT)
     with torch.no_grad():  # another way through the code
         torch.testing.assert_close(ops.negative_log_likelihood(*pair, pattern, memory_budget=budget), expected, **EXACT)
-    for ours, theirs in zip(
-        torch.autograd.grad(3 * got, pair), torch.autograd.grad(3 * expected, pair), strict=True
-    ):
+    for ours, theirs in zip(torch.autograd.grad(3 * got, pair), torch.autograd.grad(3 * expected, pair), strict=True):
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 

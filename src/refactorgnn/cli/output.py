@@ -27,8 +27,7 @@ def print_json(content: Any) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns of numbers are aligned to the right."""
     # Names are data: as Text, "[b]" or ":x:" in them means nothing to rich.
-    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.show_header = any(columns)
+    table = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
@@ -37,6 +36,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=_FILE_WIDTH)
+    console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
 
 

@@ -83,6 +83,20 @@ class QueryIndex:
         is_loop = self.answers.columns == self.subjects[self.answers.rows]
         return torch.bincount(self.answers.rows[is_loop], minlength=self.num_queries)
 
+    @cached_property
+    def _num_distinct(self) -> Tensor:
+        """The number of different objects of each query; shape ``(num_queries,)``."""
+        rows, columns = self.answers.rows, self.answers.columns
+        is_new = torch.ones_like(columns, dtype=torch.bool)  # objects are sorted: a repeated one follows itself
+        is_new[1:] = (columns[1:] != columns[:-1]) | (rows[1:] != rows[:-1])
+        return torch.bincount(rows[is_new], minlength=self.num_queries)
+
+    def distinct_counts(self, rows: Tensor) -> Tensor:
+        """The number of different objects of the queries ``rows``; 0 where a row is −1."""
+        if self.num_queries == 0:
+            return torch.zeros_like(rows)
+        return torch.where(rows >= 0, self._num_distinct[rows.clamp(min=0)], 0)
+
     def find(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """The row of each ``(subject, relation)``, or −1 where the index has no such query."""
         if self.num_queries == 0:

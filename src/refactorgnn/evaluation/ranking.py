@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,9 @@ from refactorgnn.ops.sparse import SparsePattern
 from refactorgnn.progress import counting
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
-DEFAULT_RANKING_BUDGET = 256 * 2**20
-# Copies of the score matrix alive at once: the scores, their rows repeated for several answers, and the byte mask.
-_BUFFERS = 3
+DEFAULT_RANKING_BUDGET = 64 * 2**20
+# Score matrices alive at once: the scores, and the byte mask with what NumPy needs to sum it.
+_BUFFERS = 2
 
 
 @dataclass(frozen=True)
@@ -102,23 +102,19 @@ def rank_triples(
         )
     known = graph.queries() if known is None else known
     questions = torch.cat([triples, reciprocal(triples, graph.num_relations)])
-    counts = torch.zeros(3, len(questions), dtype=torch.int64)
     rows = rows_within(memory_budget, graph.num_entities, _BUFFERS)
-    negatives = None if num_negatives is None else np.random.default_rng(seed)
-    # Negatives are drawn in the order of the questions, so that they depend on the seed alone.
-    plan = _grouped(questions, rows) if negatives is None else _in_order(questions, rows)
-    counter = ThresholdCounter(graph.num_entities)
-    with counting("ranking", len(questions), enabled=progress) as bar, torch.inference_mode():
-        for group in plan:
-            scores = predictor.scores(group.subjects.to(predictor.device), group.relations.to(predictor.device))
-            asked = questions[group.places]
-            filters = _other_answers(known, asked)
-            if negatives is None:
-                counts[:, group.places] = _count_all(scores, group.row_of_place, asked[:, 2], filters, counter)
-            else:
-                drawn = draw_without(_with_truth(filters, asked[:, 2]), num_negatives or 0, negatives)
-                counts[:, group.places] = _count_drawn(scores, asked[:, 2], drawn)
-            bar.advance(len(asked))
+    compare: _Compare = (
+        _AgainstAll(known)
+        if num_negatives is None
+        else _AgainstSample(known, num_negatives, np.random.default_rng(seed))
+    )
+    counts = torch.zeros(3, len(questions), dtype=torch.int64)
+    with counting("ranking", len(questions), enabled=progress) as bar, torch.no_grad():
+        for group in compare.plan(questions, rows):
+            subjects, relations = group.questions.unbind(1)
+            scores = predictor.scores(subjects.to(predictor.device), relations.to(predictor.device))
+            counts[:, group.places] = compare(scores, group).cpu()
+            bar.advance(len(group.places))
     relations = triples[:, 1].numpy()
     return Ranks(
         relations=np.concatenate([relations, relations]),
@@ -131,98 +127,111 @@ def rank_triples(
 
 @dataclass(frozen=True)
 class _Group:
-    """A batch of distinct questions to score, and the triples (``places``) that ask them (``row_of_place``)."""
+    """A batch of distinct questions to score, and the triples that ask them.
 
-    subjects: Tensor
-    relations: Tensor
-    places: Tensor
-    row_of_place: Tensor
-
-
-def _grouped(questions: Tensor, rows: int) -> Iterator[_Group]:
-    """Batches in which each distinct ``(subject, relation)`` is scored once, however many triples ask it."""
-    pairs, inverse = torch.unique(questions[:, :2], dim=0, return_inverse=True)
-    order = torch.argsort(inverse, stable=True)
-    ends = torch.bincount(inverse, minlength=len(pairs)).cumsum(0).tolist()
-    for batch in _batches(ends, rows):
-        start = ends[batch.start - 1] if batch.start else 0
-        subjects, relations = pairs[batch].unbind(1)
-        # Only a question asked by more than `rows` triples is split further, and then scored for each part.
-        for places in order[start : ends[batch.stop - 1]].split(rows):
-            yield _Group(subjects, relations, places, inverse[places] - batch.start)
-
-
-def _batches(ends: list[int], rows: int) -> Iterator[slice]:
-    """Runs of distinct questions asked by at most ``rows`` triples together, or of a single question."""
-    first, before = 0, 0
-    for last, end in enumerate(ends):
-        if last > first and end - before > rows:
-            yield slice(first, last)
-            first, before = last, ends[last - 1]
-    if first < len(ends):
-        yield slice(first, len(ends))
-
-
-def _in_order(questions: Tensor, rows: int) -> Iterator[_Group]:
-    for start in range(0, len(questions), rows):
-        places = torch.arange(start, min(start + rows, len(questions)))
-        subjects, relations, _ = questions[places].unbind(1)
-        yield _Group(subjects, relations, places, torch.arange(len(places)))
-
-
-def _other_answers(known: QueryIndex, asked: Tensor) -> SparsePattern:
-    """The known objects of each question without its own truth, each once."""
-    objects = known.objects_of(asked[:, 0], asked[:, 1])
-    rows, columns = objects.rows, objects.columns
-    keep = columns != asked[rows, 2]
-    if len(columns) > 1:  # the objects of a row are sorted, so a repeated one follows itself
-        keep[1:] &= (columns[1:] != columns[:-1]) | (rows[1:] != rows[:-1])
-    counts = torch.bincount(rows[keep], minlength=len(asked))
-    return SparsePattern(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), columns[keep], objects.num_columns)
-
-
-def _with_truth(filters: SparsePattern, truth: Tensor) -> SparsePattern:
-    """The filters with the truth put back in, rows sorted again: all that may not be drawn as a negative."""
-    rows = torch.cat([filters.rows, torch.arange(len(truth))])
-    columns = torch.cat([filters.columns, truth])
-    order = torch.argsort(rows * filters.num_columns + columns)
-    counts = filters.counts + 1
-    return SparsePattern(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), columns[order], filters.num_columns)
-
-
-def _count_all(
-    scores: Tensor, row_of_place: Tensor, truth: Tensor, filters: SparsePattern, counter: ThresholdCounter
-) -> Tensor:
-    """``(better, equal, candidates)`` against all entities but the filtered ones; shape ``(3, num_places)``.
-
-    The filter is applied by subtracting what the filtered entities contributed, which leaves the scores untouched.
+    Args:
+        questions: ``(subject, relation)``, shape ``(num_questions, 2)``.
+        places: The triples that ask them, by their number.
+        rows: Which question each of them asks.
+        truth: The answer each of them knows.
     """
-    device = scores.device
-    row_of_place, truth = row_of_place.to(device), truth.to(device)
-    target = _finite(scores[row_of_place, truth])
-    if len(row_of_place) != len(scores):  # several triples ask the same question: repeat its row
-        filtered_scores = scores[row_of_place[filters.rows.to(device)], filters.columns.to(device)]
-        scores = scores[row_of_place]
-    else:
-        filtered_scores = scores[filters.rows.to(device), filters.columns.to(device)]
-    better, equal = counter(scores, target)
-    place_of_filter = filters.rows.to(device)
-    threshold = target[place_of_filter]
-    better = better - torch.bincount(place_of_filter[filtered_scores > threshold], minlength=len(truth))
-    equal = equal - torch.bincount(place_of_filter[filtered_scores == threshold], minlength=len(truth))
-    candidates = filters.num_columns - filters.counts
-    return torch.stack([better.cpu(), equal.cpu() - 1, candidates])  # the truth equals itself
+
+    questions: Tensor
+    places: Tensor
+    rows: Tensor
+    truth: Tensor
 
 
-def _count_drawn(scores: Tensor, truth: Tensor, drawn: Tensor) -> Tensor:
-    """``(better, equal, candidates)`` against the drawn negatives, where −1 stands for none left to draw."""
-    device = scores.device
-    target = _finite(scores.gather(1, truth[:, None].to(device)))
-    usable = drawn.to(device) >= 0
-    against = scores.gather(1, drawn.clamp(min=0).to(device))
-    better = ((against > target) & usable).sum(1)
-    equal = ((against == target) & usable).sum(1)
-    return torch.stack([better.cpu(), equal.cpu(), usable.sum(1).cpu() + 1])
+class _Compare(Protocol):
+    """A way to compare the truths of a group with other candidates."""
+
+    def plan(self, questions: Tensor, rows: int) -> Iterator[_Group]:
+        """Batches of at most ``rows`` questions."""
+
+    def __call__(self, scores: Tensor, group: _Group) -> Tensor:
+        """``(better, equal, candidates)`` of each place; shape ``(3, num_places)``."""
+
+
+class _AgainstAll:
+    """Compares with all entities but the other known answers.
+
+    Each distinct question is scored once. The scores of its known answers are replaced by NaN, which is neither greater
+    than nor equal to anything, so one pass over the row counts for each truth. A question asked by several triples is
+    passed over once for each: in round ``j`` the ``j``-th truth of every question that has one. Questions are sorted by
+    their number of truths, most first, so a round is a prefix of the rows and nothing is copied.
+    """
+
+    def __init__(self, known: QueryIndex) -> None:
+        self.known = known
+        self.count = ThresholdCounter(known.num_entities)
+
+    def plan(self, questions: Tensor, rows: int) -> Iterator[_Group]:
+        pairs, inverse, sizes = torch.unique(questions[:, :2], dim=0, return_inverse=True, return_counts=True)
+        by_size = torch.argsort(sizes, descending=True, stable=True)
+        position = torch.empty_like(by_size)
+        position[by_size] = torch.arange(len(by_size))
+        row = position[inverse]
+        places_by_row = torch.argsort(row, stable=True)
+        ends = sizes[by_size].cumsum(0)
+        for start in range(0, len(pairs), rows):
+            stop = min(start + rows, len(pairs))
+            places = places_by_row[int(ends[start] - sizes[by_size[start]]) : int(ends[stop - 1])]
+            yield _Group(pairs[by_size[start:stop]], places, row[places] - start, questions[places, 2])
+
+    def __call__(self, scores: Tensor, group: _Group) -> Tensor:
+        device = scores.device
+        rows, truth = group.rows.to(device), group.truth.to(device)
+        target = _finite(scores[rows, truth])
+        found = self.known.find(group.questions[:, 0], group.questions[:, 1])
+        answers = self.known.answers.take_rows(found)
+        scores[answers.rows.to(device), answers.columns.to(device)] = torch.nan
+        is_known = scores[rows, truth].isnan()
+        better, equal = self._count_in_rounds(scores, rows, target)
+        others = self.known.distinct_counts(found).to(device)[rows] - is_known.long()
+        # A truth that is not itself a known answer was still in the row, and equal to itself.
+        return torch.stack([better, equal - (~is_known).long(), scores.shape[1] - others])
+
+    def _count_in_rounds(self, scores: Tensor, rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        sizes = torch.bincount(rows)
+        starts = sizes.cumsum(0) - sizes
+        better, equal = torch.empty_like(rows), torch.empty_like(rows)
+        for turn in range(int(sizes[0])):
+            asking = int((sizes > turn).sum())
+            places = starts[:asking] + turn
+            better[places], equal[places] = self.count(scores[:asking], target[places])
+        return better, equal
+
+
+class _AgainstSample:
+    """Compares with seeded random negatives, drawn in the order of the triples so that they depend on the seed alone."""
+
+    def __init__(self, known: QueryIndex, num_negatives: int, rng: np.random.Generator) -> None:
+        self.known = known
+        self.num_negatives = num_negatives
+        self.rng = rng
+
+    def plan(self, questions: Tensor, rows: int) -> Iterator[_Group]:
+        for places in torch.arange(len(questions)).split(rows):
+            yield _Group(questions[places, :2], places, torch.arange(len(places)), questions[places, 2])
+
+    def __call__(self, scores: Tensor, group: _Group) -> Tensor:
+        """Where fewer negatives are allowed than wanted, −1 stands for the missing ones."""
+        drawn = draw_without(self._excluded(group), self.num_negatives, self.rng).to(scores.device)
+        target = _finite(scores.gather(1, group.truth[:, None].to(scores.device)))
+        usable = drawn >= 0
+        against = scores.gather(1, drawn.clamp(min=0))
+        better = ((against > target) & usable).sum(1)
+        equal = ((against == target) & usable).sum(1)
+        return torch.stack([better, equal, usable.sum(1) + 1])
+
+    def _excluded(self, group: _Group) -> SparsePattern:
+        """What may not be drawn: the known answers and the truth, sorted and distinct within each row."""
+        answers = self.known.objects_of(group.questions[:, 0], group.questions[:, 1])
+        span = answers.num_columns
+        keys = torch.cat([answers.rows * span + answers.columns, torch.arange(len(group.truth)) * span + group.truth])
+        keys = torch.unique(keys)
+        counts = torch.bincount(keys // span, minlength=len(group.truth))
+        return SparsePattern(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), keys % span, span)
 
 
 def _finite(scores: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from typing import Any
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 INTRODUCTION = """# Results
 
-Written by `scripts/results_table.py` from the JSON records in this folder; each record holds the command, the commit, the
-hardware and the seconds. Settings were searched on validation MRR only; the test split was asked once, with the settings
-chosen.
+Written by `scripts/results_table.py` from the JSON records in this folder; each record holds the command, the commit,
+the hardware and the seconds. Settings were searched on validation MRR only; the test split was asked once, with the
+settings chosen.
 """
 
 
@@ -50,3 +50,59 @@ def _model_section(records: dict[str, Any]) -> str:
     lines += ["", "The commands:", "", "```"]
     lines += [record["training"]["trained_with"]["command"] for record in records.values()]
     return "\n".join([*lines, "```", ""])
+
+
+def _speed_section(record: dict[str, Any]) -> str:
+    task, rows = record["task"], []
+    names = {
+        "floor": "the score products alone",
+        "ours": "ours",
+        "pykeen": "PyKEEN, ComplEx",
+        "pykeen_inverse": "PyKEEN, ComplEx with inverse triples",
+    }
+    for key, name in names.items():
+        if (timing := record.get(key)) is not None:
+            rows.append(f"| {name} | {timing['seconds']:.1f} s | {timing['peak_mb']:,} MB |")
+    return "\n".join(
+        [
+            "## Speed of filtered evaluation",
+            "",
+            f"{task['dataset']} {task['split']}: {task['num_questions']:,} questions, {task['num_entities']:,} "
+            f"candidates, {task['scorer']}, d={task['dim']}, {task['threads']} thread(s); same weights, same metrics.",
+            "",
+            "| what | median time | peak memory of the process |",
+            "|---|---:|---:|",
+            *rows,
+            "",
+            *_goals(record),
+            "",
+        ]
+    )
+
+
+def _loading_section(record: dict[str, Any]) -> str:
+    task = record["task"]
+    return "\n".join(
+        [
+            "## Speed of loading",
+            "",
+            f"{task['dataset']}, {sum(task['num_triples'].values()):,} triples, from files to the grouped-query index, "
+            f"{task['threads']} thread(s): {record['cold']['seconds']:.2f} s the first time, "
+            f"{record['warm']['seconds']:.2f} s after that.",
+            "",
+            *_goals(record),
+            "",
+        ]
+    )
+
+
+def _goals(record: dict[str, Any]) -> list[str]:
+    return [
+        f"- {goal['what']}: {goal['value']} (goal {goal['goal']}: {'met' if goal['met'] else 'missed'})"
+        for goal in record["goals"]
+    ]
+
+
+if __name__ == "__main__":
+    (FOLDER / "README.md").write_text(page(), encoding="utf-8")
+    print(f"wrote {FOLDER / 'README.md'}")

@@ -81,7 +81,7 @@ def test_n3_gradient_is_three_times_modulus_times_value(name: str) -> None:
 
 
 def test_unknown_names_list_the_choices() -> None:
-    with pytest.raises(UserError, match="unknown scorer 'ComplEx': did you mean 'complex'.*complex, cp, distmult"):
+    with pytest.raises(UserError, match=r"unknown scorer 'ComplEx': did you mean 'complex'.*complex, cp, distmult"):
         make_scorer("ComplEx", 4)
     with pytest.raises(UserError, match="cannot use dim=5: choose an even number"):
         make_scorer("rotate", 5)

@@ -106,8 +106,8 @@ class ReFactorConv(nn.Module):
         H' = H + \mathrm{step}\big(\nabla_H \textstyle\sum_{(s,r,o)} \log P(o \mid s, r) - 3 \lambda |H| H\big)
 
     with ``step(g) = α g`` (SGD) or ``α g / (√Σg² + ε)`` (AdaGrad). ``t`` layers equal ``t`` steps of
-    ``torch.optim.SGD`` or ``Adagrad`` on a lookup table. The relation embeddings ``ψ`` are the only parameters; apply the same module ``L``
-    times for ``L`` layers.
+    ``torch.optim.SGD`` or ``Adagrad`` on a lookup table. The relation embeddings ``ψ`` are the only
+    parameters; apply the same module ``L`` times for ``L`` layers.
 
     The edges are taken as they are: add reciprocal edges first if you want them
     (:func:`refactorgnn.data.to_pyg` with ``reciprocals=True``).

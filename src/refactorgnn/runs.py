@@ -238,7 +238,7 @@ def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) 
 
 def _fingerprint(config: TrainConfig, graph: KnowledgeGraph) -> str:
     """What the weights are the outcome of: settings, names and training triples, wherever they lie or are computed."""
-    settings = config.model_dump(exclude={"dataset", "device", "memory_budget_mb"})
+    settings = config.model_dump(exclude={"dataset", "device", "threads", "memory_budget_mb"})
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update((graph.entities.sha256 + graph.relations.sha256).encode())
     digest.update(graph.triples("train").numpy().tobytes())

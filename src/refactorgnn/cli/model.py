@@ -49,6 +49,7 @@ def train(
     validate_every: Annotated[int | None, _setting("validate_every")] = None,
     patience: Annotated[int | None, _setting("patience")] = None,
     device: Annotated[str | None, _setting("device")] = None,
+    threads: Annotated[int | None, _setting("threads")] = None,
     memory_budget_mb: Annotated[int | None, _setting("memory_budget_mb")] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder to make.", show_default="runs/DATASET-MODEL-SCORER-SEED")
@@ -175,5 +176,5 @@ def predict(
         print_json([answer.to_dict() for answer in answers])
         return
     question = f"({head or '?'}, {relation}, {tail or '?'})"
-    rows = [[place, a.label, a.entity, a.score, a.known] for place, a in enumerate(answers, start=1)]
-    print_table(question, ["", "answer", "entity", "score", "known"], rows)
+    rows = [[place, a.label, a.entity, a.score, a.split or "new"] for place, a in enumerate(answers, start=1)]
+    print_table(question, ["", "answer", "entity", "score", "found in"], rows)

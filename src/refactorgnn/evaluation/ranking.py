@@ -1,8 +1,8 @@
 """Filtered ranking of every test triple in both directions, in bounded memory.
 
 For each triple ``(h, r, t)`` two questions are asked, ``(h, r, ?)`` and ``(t, r⁻¹, ?)``, and the true answer is
-compared with all other entities except the other known answers. What is kept for each question is not a rank but three counts,
-from which every tie policy and the expectation of partial ranking follow.
+compared with all other entities except the other known answers. What is kept for each question is not a rank but three
+counts, from which every tie policy and the expectation of partial ranking follow.
 """
 
 from __future__ import annotations
@@ -115,9 +115,8 @@ def rank_triples(
             scores = predictor.scores(subjects.to(predictor.device), relations.to(predictor.device))
             counts[:, group.places] = compare(scores, group).cpu()
             bar.advance(len(group.places))
-    relations = triples[:, 1].numpy()
     return Ranks(
-        relations=np.concatenate([relations, relations]),
+        relations=np.tile(triples[:, 1].numpy(), 2),
         is_head=np.repeat([False, True], len(triples)),
         better=counts[0].numpy(),
         equal=counts[1].numpy(),
@@ -203,7 +202,7 @@ class _AgainstAll:
 
 
 class _AgainstSample:
-    """Compares with seeded random negatives, drawn in the order of the triples so that they depend on the seed alone."""
+    """Compares with seeded random negatives, drawn in the order of the triples: they depend on the seed alone."""
 
     def __init__(self, known: QueryIndex, num_negatives: int, rng: np.random.Generator) -> None:
         self.known = known

@@ -13,8 +13,8 @@ def draw_without(excluded: SparsePattern, count: int, rng: np.random.Generator) 
     """For each row, ``count`` distinct columns uniform among those not excluded; shape ``(num_rows, count)``.
 
     Where fewer than ``count`` columns are allowed, all of them come, followed by −1. Floyd's algorithm, run for all
-    rows at once: it needs ``count`` random numbers a row, whatever the number of columns, and they are consumed row by row,
-    so the draw does not depend on how the rows are batched.
+    rows at once: it needs ``count`` random numbers a row, whatever the number of columns, and they are consumed row by
+    row, so the draw does not depend on how the rows are batched.
 
     Args:
         excluded: The columns that may not be drawn, sorted and distinct within each row.

@@ -95,5 +95,6 @@ class Lookup(LinkPredictor):
         """The sum of ``‖s‖³ + ‖r‖³ + ‖o‖³`` over the triples; a complex number counts once, by its modulus."""
         counts = batch.answers.counts.to(subjects.dtype)
         of_query = self.scorer.n3_norm(subjects) + self.scorer.n3_norm(relations)
-        objects_per_entity = torch.bincount(batch.answers.columns, minlength=batch.num_entities).to(subjects.dtype)
-        return counts @ of_query + objects_per_entity @ self.scorer.n3_norm(self.states)
+        objects, times = torch.unique(batch.answers.columns, return_counts=True)  # few of all entities are in a batch
+        of_objects = self.scorer.n3_norm(embedding(objects, self.states))
+        return torch.dot(counts, of_query) + torch.dot(times.to(counts.dtype), of_objects)

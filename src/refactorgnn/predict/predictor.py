@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
@@ -23,12 +24,14 @@ class Answer:
         label: Its label for people.
         score: The model's score; comparable among the answers to one question.
         known: Whether the graph already says so.
+        split: The split in which the graph says so, if it does.
     """
 
     entity: str
     label: str
     score: float
     known: bool
+    split: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -70,16 +73,25 @@ class Predictor:
         if k < 1:
             raise UserError(f"k={k} answers cannot be given: ask for at least 1.")
         question = torch.tensor([subject]), torch.tensor([relation])
-        known = self.graph.queries().objects_of(*question).columns
+        split_of = self._splits_of_answers(*question)
         device = self._bound.device
         with torch.no_grad():
             scores = self._bound.scores(question[0].to(device), question[1].to(device))[0].cpu()
         if not include_known:
-            scores[known] = -torch.inf
+            scores[list(split_of)] = -torch.inf
         best = torch.topk(scores, min(k, len(scores)))
-        known_ids = set(known.tolist())
         return [
-            Answer(self.graph.entities[entity], self.graph.label(entity), score, entity in known_ids)
+            Answer(
+                self.graph.entities[entity], self.graph.label(entity), score, entity in split_of, split_of.get(entity)
+            )
             for score, entity in zip(best.values.tolist(), best.indices.tolist(), strict=True)
             if score > -torch.inf
         ]
+
+    def _splits_of_answers(self, subject: Tensor, relation: Tensor) -> dict[int, str]:
+        """The answers the graph has, each with the first split that has it."""
+        found: dict[int, str] = {}
+        for split in self.graph.splits:
+            for entity in self.graph.queries(split).objects_of(subject, relation).columns.tolist():
+                found.setdefault(entity, split)
+        return found

@@ -35,6 +35,7 @@ class TrainConfig(BaseModel):
     validate_every: Annotated[int, Field(ge=1, description="Epochs between two validations.")] = 3
     patience: Annotated[int, Field(ge=1, description="Validations without a better MRR before stopping.")] = 5
     device: Annotated[str, Field(description="Where to compute: cpu, cuda, cuda:1, …")] = "cpu"
+    threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
     memory_budget_mb: Annotated[int, Field(ge=1, description="MiB of temporaries of the score products.")] = 128
 
     @field_validator("scorer")

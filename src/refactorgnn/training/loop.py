@@ -56,6 +56,8 @@ def fit(run: Run, *, progress: bool = True) -> Progress:
     """
     config, graph = run.config, run.graph
     check_trainable(config, graph)
+    if config.threads:
+        torch.set_num_threads(config.threads)
     device = torch.device(config.device)
     model = build_model(config, graph).to(device)
     if not isinstance(model, Lookup):  # the only kind so far; others bring their own loss

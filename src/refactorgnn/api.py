@@ -73,6 +73,7 @@ def evaluate(
     ties: Ties = "realistic",
     seed: int = 0,
     confidence: bool = True,
+    device: str = "cpu",
     data_root: str | Path | None = None,
     progress: bool = False,
 ) -> Evaluation:
@@ -86,13 +87,14 @@ def evaluate(
         ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
         seed: The seed of the negatives and of the bootstrap.
         confidence: Whether to add bootstrap intervals.
+        device: Where to compute.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar.
     """
     if not 0 <= seed < 2**63:
         raise UserError(f"seed={seed} cannot be used: choose a whole number from 0 on.")
     run = run if isinstance(run, Run) else Run.open(run)
-    model = run.load_model()
+    model = run.load_model(device)
     target = run.graph if graph is None else _graph(graph, data_root, progress)
     target = target.with_relations(model.relation_names)
     return evaluate_ranking(
@@ -115,6 +117,7 @@ def predict(
     tail: str | None = None,
     k: int = 10,
     include_known: bool = False,
+    device: str = "cpu",
 ) -> list[Answer]:
     """Ask a trained run; ``refactorgnn predict``.
 
@@ -125,10 +128,11 @@ def predict(
         tail: The tail, to ask for heads.
         k: The number of answers.
         include_known: Whether answers that the graph already has may be among them.
+        device: Where to compute, unless a predictor is given.
     """
     if (head is None) == (tail is None):
         raise UserError("a question has one unknown: give either head or tail, and the relation.")
-    predictor = run if isinstance(run, Predictor) else Predictor.load(run)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     if head is not None:
         return predictor.tails(head, relation, k, include_known=include_known)
     return predictor.heads(relation, str(tail), k, include_known=include_known)

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_folder, save_graph
+from refactorgnn.devices import usable_device
 from refactorgnn.errors import FileError, UserError
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.lookup import Lookup
@@ -137,12 +138,13 @@ class Run:
         """Where the state of the training is."""
         return self.path / "last.safetensors"
 
-    def load_model(self, device: str | None = None) -> LinkPredictor:
-        """The trained model with its best weights."""
+    def load_model(self, device: str = "cpu") -> LinkPredictor:
+        """The trained model with its best weights, on a device."""
+        place = usable_device(device)
         model = build_model(self.config, self.graph)
         tensors, _ = self.load_tensors(self.weights_path, model)
         model.load_state_dict(tensors)
-        return model.to(device or "cpu").eval()
+        return model.to(place).eval()
 
     def save_tensors(self, path: Path, tensors: Mapping[str, Tensor], **about: Any) -> None:
         """Write weights of this run, and what is to be known about them."""

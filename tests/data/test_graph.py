@@ -97,8 +97,10 @@ def test_labels_find_entities_when_they_are_unambiguous(graph: KnowledgeGraph) -
     named = graph_from_tables("toy", {"train": graph.named_triples("train")}, texts)
     assert named.entity_id("Anna") == 0
     assert named.label(0) == "Anna"
-    with pytest.raises(UserError, match="unknown entity 'Same'"):
+    with pytest.raises(UserError, match=r"several entities are labelled 'Same'.*'b', 'c'"):
         named.entity_id("Same")
+    with pytest.raises(UserError, match="unknown entity 'Ana': did you mean 'Anna'"):
+        named.entity_id("Ana")
 
 
 def test_pair_renumbers_relations_and_refuses_unseen_ones(graph: KnowledgeGraph) -> None:

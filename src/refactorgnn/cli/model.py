@@ -22,6 +22,7 @@ DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder with local copies of the known datasets (or set REFACTORGNN_DATA).", show_default=False),
 ]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, …")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FIELDS = TrainConfig.model_fields
 
@@ -106,6 +107,7 @@ def evaluate(
     record: Annotated[
         Path | None, typer.Option(help="Also write the result, with commit, command and hardware, to this file.")
     ] = None,
+    device: Device = "cpu",
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,11 +122,12 @@ def evaluate(
         ranking=ranking,  # type: ignore[arg-type]  # checked, with a sentence for the user, by evaluate
         ties=ties,  # type: ignore[arg-type]
         seed=seed,
+        device=device,
         data_root=data_root,
         progress=True,
     )
     if record is not None:
-        write_text(record, json.dumps(_record(Run.open(run), result), indent=2, ensure_ascii=False) + "\n")
+        write_text(record, json.dumps(_record(Run.open(run), result, device), indent=2, ensure_ascii=False) + "\n")
         say(f"The record is in {record}.")
     if as_json:
         print_json(result.to_dict())
@@ -146,13 +149,13 @@ def _print_evaluation(result: Evaluation, per_relation: bool) -> None:
         print_table("by relation", ["relation", "questions", *names], relations)
 
 
-def _record(run: Run, result: Evaluation) -> dict[str, Any]:
+def _record(run: Run, result: Evaluation, device: str) -> dict[str, Any]:
     return {
         "result": result.to_dict(),
         "config": run.config.model_dump(),
         # An interrupted run has no summary of its training yet.
         "training": {key: run.sidecar.get(key) for key in ("best_epoch", "valid_mrr", "seconds", "trained_with")},
-        "evaluated_with": provenance(),
+        "evaluated_with": provenance(device),
     }
 
 
@@ -165,13 +168,14 @@ def predict(
     include_known: Annotated[
         bool, typer.Option("--include-known", help="Also show answers that the graph already has.")
     ] = False,
+    device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Ask a trained run for the most likely heads or tails.
 
     Example: refactorgnn predict runs/countries --head France --relation borders -k 5
     """
-    answers = api.predict(run, relation=relation, head=head, tail=tail, k=k, include_known=include_known)
+    answers = api.predict(run, relation=relation, head=head, tail=tail, k=k, include_known=include_known, device=device)
     if as_json:
         print_json([answer.to_dict() for answer in answers])
         return

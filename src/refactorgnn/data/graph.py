@@ -13,7 +13,7 @@ from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
-from refactorgnn.errors import UserError, closest_names
+from refactorgnn.errors import UserError, closest_names, unknown_name
 
 SPLITS = ("train", "valid", "test")
 
@@ -92,11 +92,16 @@ class KnowledgeGraph:
 
     def entity_id(self, name: str) -> int:
         """The id of the entity of that name, or else of that label if just one entity bears it."""
-        if name not in self.entities and self.texts is not None:
-            bearers = np.flatnonzero(self.texts["label"].to_numpy() == name)
-            if len(bearers) == 1:
-                return int(bearers[0])
-        return self.entities.id(name)
+        if name in self.entities or self.texts is None:
+            return self.entities.id(name)
+        bearers = np.flatnonzero(self.texts["label"].to_numpy() == name)
+        if len(bearers) > 1:
+            named = ", ".join(repr(self.entities[bearer]) for bearer in bearers[:5])
+            raise UserError(f"several entities are labelled {name!r}: choose one of them by its name, {named}.")
+        if len(bearers) == 0:
+            known = list(dict.fromkeys([*self.entities, *self.texts["label"].to_pylist()]))
+            raise unknown_name("entity", name, known, list_all=False)
+        return int(bearers[0])
 
     def named_triples(self, split: str) -> pa.Table:
         """The triples of a split as a table of names (``head``, ``relation``, ``tail``)."""

@@ -55,10 +55,10 @@ class Predictor:
         self._bound = model.bind(graph)
 
     @classmethod
-    def load(cls, run: str | Path | Run) -> Predictor:
-        """The predictor of a run, on the graph it was trained on."""
+    def load(cls, run: str | Path | Run, device: str = "cpu") -> Predictor:
+        """The predictor of a run, about the graph it was trained on."""
         run = run if isinstance(run, Run) else Run.open(run)
-        return cls(run.load_model(), run.graph)
+        return cls(run.load_model(device), run.graph)
 
     def tails(self, head: str, relation: str, k: int = 10, *, include_known: bool = False) -> list[Answer]:
         """The ``k`` best answers to ``(head, relation, ?)``; answers the graph has already are left out by default."""

@@ -13,6 +13,7 @@ import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
+from refactorgnn.devices import usable_device
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import evaluate_ranking
 from refactorgnn.models.lookup import Lookup
@@ -90,12 +91,7 @@ def fit(run: Run, *, progress: bool = True) -> Progress:
 
 def check_trainable(config: TrainConfig, graph: KnowledgeGraph) -> None:
     """Refuse, before anything is written, what :func:`fit` could not begin."""
-    try:
-        torch.zeros(1, device=config.device).item()
-    except (RuntimeError, AssertionError, ImportError) as error:
-        raise UserError(
-            f"device {config.device!r} cannot be used here: choose cpu, or cuda where there is a GPU."
-        ) from error
+    usable_device(config.device)
     if not len(graph.splits.get("valid", ())):
         raise UserError(
             f"graph {graph.name!r} has no validation triples, by which the best weights are chosen: "

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,9 @@ import torch
 import refactorgnn
 from refactorgnn import Run
 from refactorgnn.cli import main
+
+# Tensors in tests are tiny: a second thread only adds waiting, most of all on a busy machine.
+torch.set_num_threads(1)
 
 # A name that rich would take for markup and an emoji, and that ASCII cannot hold.
 ODD_NAME = "Île [/b] :smile:"
@@ -65,21 +67,6 @@ def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """On a busy machine two threads wait for each other at every small operation."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    with single_thread():
-        yield
-
-
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder dataset: 24 entities, 3 relations."""
@@ -90,8 +77,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run trained on ``tiny``; not to be changed."""
-    with single_thread():
-        return refactorgnn.train(tiny, out=tmp_path_factory.mktemp("runs") / "tiny", progress=False, **QUICK)
+    return refactorgnn.train(tiny, out=tmp_path_factory.mktemp("runs") / "tiny", progress=False, **QUICK)
 
 
 @pytest.fixture
@@ -123,7 +109,7 @@ Cli = Callable[..., Outcome]
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None) -> Cli:
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Run the command line in this process."""
 
     def call(*arguments: str | Path) -> Outcome:

@@ -198,7 +198,7 @@ def test_a_run_killed_at_any_write_resumes_to_the_same_end(
 
 
 def test_a_run_killed_again_and_again_resumes_to_the_same_end(
-    start_training: StartTraining, tiny: Path, tmp_path: Path, one_thread: None
+    start_training: StartTraining, tiny: Path, tmp_path: Path
 ) -> None:
     """Kills from outside, at moments nobody chose; Adam, dropout and a validation now and then."""
     settings = {"dim": 8, "epochs": 40, "validate_every": 2, "patience": 40, "batch_size": 32, "dropout": 0.2}

@@ -16,8 +16,6 @@ from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loop import Progress, fit
 from tests.conftest import QUICK
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # As good as not learning at all: what is then measured is the model as it was made.
 STILL = {"learning_rate": 1e-12, "epochs": 1, "dim": 8}
 

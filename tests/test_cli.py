@@ -21,6 +21,7 @@ from refactorgnn.cli import main
 from refactorgnn.cli.app import app
 from refactorgnn.data.files import SUPPORTED_SUFFIXES
 from refactorgnn.training.config import TrainConfig
+from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 from tests.conftest import (
     NUM_PEOPLE,
     ODD_NAME,
@@ -34,7 +35,6 @@ from tests.conftest import (
 )
 
 METRICS = ["mrr", "mr", "hits@1", "hits@3", "hits@10"]
-BENCHMARKS = Path(__file__).parents[2] / "shared" / "data"
 
 
 def parsed(outcome: Outcome) -> Any:
@@ -85,9 +85,9 @@ def test_train_on_a_single_file_splits_it_by_the_seed(cli: Cli, tmp_path: Path) 
     assert not torch.equal(graphs["0"].triples("test"), graphs["1"].triples("test"))
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason=f"needs a copy of the benchmarks at {BENCHMARKS}")
+@needs_benchmarks
 def test_train_and_evaluate_on_a_benchmark(cli: Cli, tmp_path: Path) -> None:
-    root = ("--data-root", BENCHMARKS)
+    root = ("--data-root", BENCHMARK_COPIES)
     run = tmp_path / "run"
     assert cli("train", "umls", *root, "--out", run, "--dim", "8", "--epochs", "1", "--validate-every", "1").code == 0
     result = parsed(cli("evaluate", run, "--graph", "UMLS", *root, "--json"))

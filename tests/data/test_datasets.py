@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from refactorgnn.data.datasets import (
 )
 from refactorgnn.data.files import read_entities, read_triples
 from refactorgnn.errors import UserError
+from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 
 SPLITS = ("train", "valid", "test")
 BENCHMARKS = [name for name, spec in DATASETS.items() if not spec.bundled]
@@ -103,19 +103,9 @@ def count(folder: Path, end: str) -> Counts:
     return Counts(len(entities), len(whole["relation"].unique()), *(table.num_rows for table in tables))
 
 
-@pytest.fixture(scope="module")
-def real_data() -> Path:
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("REFACTORGNN_DATA", beside))
-    if not folder.is_dir():
-        pytest.skip(f"no local copies of the benchmarks: neither REFACTORGNN_DATA nor {beside} is a folder")
-    return folder
-
-
+@needs_benchmarks
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_local_copies_of_the_benchmarks(name: str, real_data: Path) -> None:
-    if not (real_data / name).is_dir():
-        pytest.skip(f"no local copy of {name} in {real_data}")
-    folder = dataset_folder(name, real_data)
+def test_local_copies_of_the_benchmarks(name: str) -> None:
+    folder = dataset_folder(name, BENCHMARK_COPIES)
     end = ".txt.gz" if (folder / "train.txt.gz").exists() else ".txt"
     assert count(folder, end) == DATASETS[name].counts

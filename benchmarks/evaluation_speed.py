@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from records import goal, in_process, is_installed, measure, parser, write_record
+from records import begin, goal, in_process, is_installed, measure, parser, write_record
 from refactorgnn import load_graph
 from refactorgnn.data import KnowledgeGraph, to_pykeen
 from refactorgnn.evaluation import Evaluation, evaluate_ranking
@@ -160,8 +159,7 @@ def work(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Measure all contenders one after the other and write the record."""
-    torch.set_num_threads(options.threads)  # so that the record's provenance states it
-    load_before = os.getloadavg()
+    origin = begin(options.threads, ("pykeen", "opt_einsum"))
     found: dict[str, Any] = {"ours": start(options, "ours")}
     found["floor"] = start(options, "floor", found["ours"]["chunk_rows"])
     with_pykeen = options.pykeen_repeats > 0 and is_installed("pykeen")
@@ -173,7 +171,7 @@ def compare(options: argparse.Namespace) -> None:
         print("PyKEEN is not installed, so it was not measured: pip install 'refactorgnn[pykeen]'.", file=sys.stderr)
     tasks = [result.pop("task") for result in found.values() if result]
     body = {"task": tasks[0], **found, **judge(found)}
-    write_record("evaluation_speed", body, load_before, options.out, ("pykeen", "opt_einsum"))
+    write_record("evaluation_speed", body, origin, options.out)
 
 
 def start(options: argparse.Namespace, worker: str, rows: int = 1) -> dict[str, Any]:

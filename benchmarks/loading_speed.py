@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 
-import torch
-
-from records import goal, measure, parser, write_record
+from records import begin, goal, measure, parser, write_record
 from refactorgnn import load_graph
 from refactorgnn.data import KnowledgeGraph
 
@@ -23,8 +20,7 @@ def load(options: argparse.Namespace) -> KnowledgeGraph:
 
 def run(options: argparse.Namespace) -> None:
     """Measure the first call and the later ones, and write the record."""
-    torch.set_num_threads(options.threads)
-    load_before = os.getloadavg()
+    origin = begin(options.threads, ("pyarrow",))
     started = time.perf_counter()
     graph = load(options)
     cold = round(time.perf_counter() - started, 3)
@@ -45,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
         "warm": warm,
         "goals": [goal(cold, "<=", 2, "seconds, first call"), goal(warm["seconds"], "<=", 2, "seconds, later calls")],
     }
-    write_record("loading_speed", body, load_before, options.out, ("pyarrow",))
+    write_record("loading_speed", body, origin, options.out)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import resource
@@ -16,6 +15,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from refactorgnn.provenance import provenance
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -23,7 +24,6 @@ NOISE = (
     "Wall-clock times of a shared machine: other jobs slow them (see load_average, before and after). "
     "cpu_seconds is the processor time of the same runs and suffers less."
 )
-_PATH_OPTIONS = ("--data-root", "--out")
 
 
 def parser(description: str, record: str) -> argparse.ArgumentParser:
@@ -99,32 +99,27 @@ def goal(value: float | None, relation: Literal["<=", ">="], bound: float, what:
     return {"what": what, "goal": f"{relation} {bound:g}", "value": value, "met": met}
 
 
-def write_record(
-    name: str, body: Mapping[str, Any], load_before: tuple[float, ...], out: Path, packages: tuple[str, ...] = ()
-) -> None:
-    """Print the record and write it to ``out``: the figures with where they come from."""
+def begin(threads: int, packages: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Fix the threads, and note where the figures will come from: before measuring, because sources may change."""
+    torch.set_num_threads(threads)
     origin = provenance()
-    origin["command"] = _without_paths(sys.argv)
     origin["packages"] = {package: _version(package) for package in ("numpy", *packages)}
-    load = {"before": [round(x, 2) for x in load_before], "after": [round(x, 2) for x in os.getloadavg()]}
-    record = {"benchmark": name, **body, "load_average": load, "note": NOISE, "provenance": origin}
+    return {"load_average": {"before": _load_average()}, "note": NOISE, "provenance": origin}
+
+
+def write_record(name: str, body: Mapping[str, Any], origin: dict[str, Any], out: Path) -> None:
+    """Print the record and write it to ``out``: the figures, and what :func:`begin` noted."""
+    origin["load_average"]["after"] = _load_average()
+    record = {"benchmark": name, **body, **origin}
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     print(text, end="")
 
 
+def _load_average() -> list[float]:
+    return [round(value, 2) for value in os.getloadavg()]
+
+
 def _version(package: str) -> str | None:
     return metadata.version(package) if is_installed(package) else None
-
-
-def _without_paths(argv: list[str]) -> str:
-    """The command line without the folders of one machine: they would tell another reader nothing."""
-    words = [Path(argv[0]).name]
-    for previous, word in itertools.pairwise(argv):
-        option, equals, _ = word.partition("=")
-        if previous in _PATH_OPTIONS:
-            words.append("…")
-        else:
-            words.append(f"{option}=…" if equals and option in _PATH_OPTIONS else word)
-    return " ".join(words)

@@ -51,8 +51,14 @@ def commit() -> str | None:
 
 
 def command() -> str:
-    """The command line, with the program named as a person would type it."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command line as a person would type it, without the folders of one machine."""
+    return " ".join([Path(sys.argv[0]).name, *map(_portable, sys.argv[1:])])
+
+
+def _portable(word: str) -> str:
+    """An absolute path as ``…/NAME``, also behind ``--option=``; anything else as it is."""
+    option, equals, value = word.rpartition("=")
+    return f"{option}{equals}…/{Path(value).name}" if Path(value).is_absolute() else word
 
 
 def _cpu_name() -> str:

@@ -1,0 +1,21 @@
+"""Records say where a figure comes from, and nothing about the folders of one machine."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from refactorgnn.provenance import command, provenance
+
+
+def test_command_keeps_no_absolute_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["/usr/bin/refactorgnn", "train", "UMLS", "--out", "/home/me/runs/a", "--data-root=/data", "--n3", "0.1"]
+    monkeypatch.setattr(sys, "argv", [*words, "runs/b", "--x=1"])
+    assert command() == "refactorgnn train UMLS --out …/a --data-root=…/data --n3 0.1 runs/b --x=1"
+
+
+def test_provenance_names_what_another_person_needs() -> None:
+    found = provenance()
+    assert set(found) == {"version", "commit", "command", "time", "python", "torch", "hardware"}
+    assert found["hardware"]["threads"] >= 1

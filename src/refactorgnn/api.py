@@ -1,16 +1,4 @@
-"""The Python API, one function for each command: :func:`train`, :func:`evaluate`, :func:`predict`.
-
-Example:
-    Train on the bundled graph, measure, ask::
-
-        >>> import refactorgnn, tempfile
-        >>> folder = tempfile.mkdtemp() + "/run"
-        >>> run = refactorgnn.train("countries", out=folder, dim=32, epochs=2, validate_every=1, progress=False)
-        >>> sorted(refactorgnn.evaluate(run).metrics)
-        ['amri', 'hits@1', 'hits@10', 'hits@3', 'mr', 'mrr']
-        >>> len(refactorgnn.predict(run, head="France", relation="borders", k=5))
-        5
-"""
+"""The Python API, one function for each command: :func:`train`, :func:`evaluate`, :func:`predict`."""
 
 from __future__ import annotations
 
@@ -49,6 +37,12 @@ def train(
 
     Returns:
         The finished run, its best weights chosen by validation MRR.
+
+    Example:
+        >>> import refactorgnn
+        >>> run = refactorgnn.train("countries", scorer="complex", dim=32, epochs=3, out="runs/example")
+        >>> sorted(path.name for path in run.path.iterdir())[:3]
+        ['config.yaml', 'graph', 'last.safetensors']
     """
     config = TrainConfig.from_dict({"dataset": str(dataset), **settings})
     name = Path(config.dataset).resolve().name.split(".")[0]
@@ -90,6 +84,15 @@ def evaluate(
         device: Where to compute.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar.
+
+    Example:
+        >>> import refactorgnn
+        >>> run = refactorgnn.train("countries", dim=32, epochs=3, out="runs/measured")
+        >>> result = refactorgnn.evaluate(run, ranking="partial-exact")
+        >>> list(result.metrics)
+        ['mrr', 'mr', 'amri', 'hits@1', 'hits@3', 'hits@10']
+        >>> result.protocol["num_negatives"]
+        49
     """
     if not 0 <= seed < 2**63:
         raise UserError(f"seed={seed} cannot be used: choose a whole number from 0 on.")
@@ -129,6 +132,13 @@ def predict(
         k: The number of answers.
         include_known: Whether answers that the graph already has may be among them.
         device: Where to compute, unless a predictor is given.
+
+    Example:
+        >>> import refactorgnn
+        >>> run = refactorgnn.train("countries", dim=32, epochs=3, out="runs/asked")
+        >>> answers = refactorgnn.predict(run, head="France", relation="borders", k=5)
+        >>> len(answers), any(answer.known for answer in answers)
+        (5, False)
     """
     if (head is None) == (tail is None):
         raise UserError("a question has one unknown: give either head or tail, and the relation.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from pathlib import Path
 
 from refactorgnn import api
@@ -42,7 +43,9 @@ def main() -> None:
             [[answer.label, answer.score, _verdict(answer)] for answer in untrained(predictor, head, relation, tail)],
         )
     say("Answers seen in training are left out; 'right' means the fact is in the graph but was held out of training.")
-    say(f"The run is in {out}. Ask it more: refactorgnn predict {out} --head France --relation borders --include-known")
+    say(
+        f"The run is in {out}. Ask it more: {_program()} predict {out} --head France --relation borders --include-known"
+    )
 
 
 def untrained(predictor: Predictor, head: str | None, relation: str, tail: str | None) -> list[Answer]:
@@ -50,6 +53,13 @@ def untrained(predictor: Predictor, head: str | None, relation: str, tail: str |
     everything = predictor.graph.num_entities
     answers = api.predict(predictor, head=head, relation=relation, tail=tail, k=everything, include_known=True)
     return [answer for answer in answers if answer.split != "train"][:NUM_ANSWERS]
+
+
+def _program() -> str:
+    """How to call the command line from here, where the environment may not be activated."""
+    program = Path(sys.executable).with_name("refactorgnn")
+    here = Path.cwd()
+    return str(program.relative_to(here)) if program.is_relative_to(here) else program.name
 
 
 def _verdict(answer: Answer) -> str:

@@ -46,8 +46,11 @@ class Predictor:
         graph: The graph to answer about.
 
     Example:
-        >>> predictor = Predictor.load("runs/countries")  # doctest: +SKIP
-        >>> predictor.tails("France", "borders", k=3)  # doctest: +SKIP
+        >>> import refactorgnn
+        >>> run = refactorgnn.train("countries", dim=32, epochs=3, out="runs/predictor")
+        >>> predictor = Predictor.load(run)
+        >>> len(predictor.tails("France", "borders", k=3)), len(predictor.heads("borders", "France", k=3))
+        (3, 3)
     """
 
     def __init__(self, model: LinkPredictor, graph: KnowledgeGraph) -> None:

@@ -74,7 +74,7 @@ def _speed_section(record: dict[str, Any]) -> str:
             "|---|---:|---:|",
             *rows,
             "",
-            "Most of PyKEEN's peak is a fragmented heap, not what it needs: see [benchmarks](../../benchmarks/README.md).",
+            "Most of PyKEEN's peak is a fragmented heap, not need: see [benchmarks](../../benchmarks/README.md).",
             "",
             *_goals(record),
             "",

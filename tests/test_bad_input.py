@@ -132,7 +132,7 @@ def test_duplicates_are_no_error_but_are_counted_and_reported(cli: Cli, tmp_path
     [
         (["--scorer", "dismult"], ["unknown scorer 'dismult'", "did you mean 'distmult'", "complex, cp"]),
         (["--scorer", "zzz"], ["unknown scorer 'zzz': choose one of complex, cp, distmult"]),
-        (["--model", "gcn"], ["setting model cannot be 'gcn'", "should be 'lookup'"]),
+        (["--model", "gcn"], ["unknown model 'gcn'", "lookup, refactor"]),
         (["--optimizer", "sgd"], ["setting optimizer cannot be 'sgd'", "'adagrad' or 'adam'"]),
         (["--scorer", "complex", "--dim", "7"], ["scorer 'complex' cannot use dim=7", "even"]),
         (["--dim", "1000000000000"], ["dim=1000000000000 is too large", "choose a smaller one"]),

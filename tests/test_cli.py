@@ -20,7 +20,7 @@ from refactorgnn import Run
 from refactorgnn.cli import main
 from refactorgnn.cli.app import app
 from refactorgnn.data.files import SUPPORTED_SUFFIXES
-from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config import CONFIGS, settings_by_name
 from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 from tests.conftest import (
     NUM_PEOPLE,
@@ -328,22 +328,36 @@ def test_help_explains_the_command_and_each_option(
 def test_help_tells_every_default(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     shown = cli("train", "-h").out
-    for name, field in TrainConfig.model_fields.items():
-        if name != "dataset":
+    for name, fields in settings_by_name().items():
+        if name not in ("dataset", "model"):
             (line,) = (line for line in shown.splitlines() if line.startswith(f"│ --{name.replace('_', '-')} "))
-            assert f"[default: {field.default}]" in line
+            assert all(str(field.default) in line for field in fields.values())
+            assert len(fields) == len(CONFIGS) or f"{next(iter(fields))} only" in line
 
 
-def test_train_has_an_option_for_every_setting_and_reads_it(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"model": "lookup", "batch_size": 9},
+        {
+            "model": "refactor", "layers": 2, "features": "signature", "alpha": 0.3, "layer_optimizer": "sgd",
+            "n_term": "paper", "mask": 0.25, "draws": 2,
+        },
+    ],
+    ids=lambda own: own["model"],
+)  # fmt: skip
+def test_train_has_an_option_for_every_setting_and_reads_it(
+    own: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
     given = {
-        "model": "lookup", "scorer": "complex", "dim": 4, "seed": 7, "epochs": 2, "batch_size": 9, "optimizer": "adam",
-        "learning_rate": 0.03, "n3": 0.004, "dropout": 0.125, "init_scale": 0.2, "validate_every": 1, "patience": 2,
-        "device": "cpu", "threads": 1, "memory_budget_mb": 3,
+        "scorer": "complex", "dim": 4, "seed": 7, "epochs": 2, "optimizer": "adam", "learning_rate": 0.03, "n3": 0.004,
+        "dropout": 0.125, "init_scale": 0.2, "validate_every": 1, "patience": 2, "device": "cpu", "threads": 1,
+        "memory_budget_mb": 3, **own,
     }  # fmt: skip
     options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     assert cli("train", tiny, "--out", tmp_path / "run", *options).code == 0
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()) == {"dataset": str(tiny), **given}
-    assert set(TrainConfig.model_fields) == {"dataset", *given}
+    assert set(CONFIGS[given["model"]].model_fields) == {"dataset", *given}
 
 
 def test_the_version(cli: Cli) -> None:

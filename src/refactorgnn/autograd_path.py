@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.ops.chunked import rows_within
+from refactorgnn.ops.chunked import chunks, rows_within
 from refactorgnn.ops.sparse import SparsePattern
 from refactorgnn.scorers import Scorer
 
@@ -58,6 +59,37 @@ def _batch_loss(scorer: Scorer, subjects: Tensor, relations: Tensor, states: Ten
     scores = scorer.score_all(subjects, relations, states)
     positive = scores[answers.rows, answers.columns].sum()
     return answers.counts.to(scores.dtype) @ torch.logsumexp(scores, dim=1) - positive
+
+
+def filtered_negative_log_likelihood(
+    scorer: Scorer,
+    subjects: Tensor,
+    relations: Tensor,
+    states: Tensor,
+    targets: SparsePattern,
+    known: SparsePattern,
+    memory_budget: int,
+) -> Tensor:
+    """As :func:`refactorgnn.ops.filtered_negative_log_likelihood`, for any scorer."""
+    rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())
+    total = states.new_zeros(())
+    for chunk in chunks(targets.num_rows, rows):
+        patterns = targets.slice_rows(chunk), known.slice_rows(chunk)
+        total = total + checkpoint(
+            _filtered_batch_loss, scorer, subjects[chunk], relations[chunk], states, *patterns, use_reentrant=False
+        )
+    return total
+
+
+def _filtered_batch_loss(
+    scorer: Scorer, subjects: Tensor, relations: Tensor, states: Tensor, targets: SparsePattern, known: SparsePattern
+) -> Tensor:
+    scores = scorer.score_all(subjects, relations, states)
+    hidden = torch.zeros_like(scores, dtype=torch.bool)
+    hidden[known.rows, known.columns] = True
+    # Far below any score instead of −∞, whose derivative is no number where a row has no negatives at all.
+    negatives = torch.logsumexp(scores.masked_fill(hidden, -1e30), dim=1)
+    return softplus(negatives[targets.rows] - scores[targets.rows, targets.columns]).sum()
 
 
 def _batch_gradient(

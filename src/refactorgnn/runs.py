@@ -35,7 +35,9 @@ from refactorgnn.data.loading import load_folder, save_graph
 from refactorgnn.devices import usable_device
 from refactorgnn.errors import FileError, UserError
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.features import make_features
 from refactorgnn.models.lookup import Lookup
+from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.provenance import provenance
 from refactorgnn.storage import (
     atomic_folder,
@@ -45,7 +47,7 @@ from refactorgnn.storage import (
     write_error,
     write_text,
 )
-from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config import ReFactorConfig, TrainConfig
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
@@ -202,6 +204,8 @@ class Run:
 def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
     """The untrained model that the settings describe."""
     try:
+        if isinstance(config, ReFactorConfig):
+            return _build_refactor(config, graph)
         return Lookup(
             graph.entities,
             graph.relations,
@@ -219,6 +223,24 @@ def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
         ) from error
 
 
+def _build_refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN:
+    return ReFactorGNN(
+        graph.relations,
+        make_features(config.features, config.dim, graph, seed=config.seed),
+        config.scorer,
+        config.dim,
+        num_layers=config.layers,
+        alpha=config.alpha,
+        layer_optimizer=config.layer_optimizer,
+        n3=config.n3,
+        n_term=config.n_term,
+        num_draws=config.draws,
+        init_scale=config.init_scale,
+        seed=config.seed,
+        memory_budget=config.memory_budget_mb * 2**20,
+    )
+
+
 def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
     """What ``model.json`` says of a model before it is trained."""
     return {
@@ -234,6 +256,7 @@ def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) 
         "relations_sha256": graph.relations.sha256,
         "fingerprint": _fingerprint(config, graph),
         "notes": list(graph.notes),
+        "features": model.features.provenance() if isinstance(model, ReFactorGNN) else None,
         "trained_with": provenance(config.device),
     }
 

@@ -113,8 +113,8 @@ def test_memory_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[int] = []
     plain = chunked.matmul
 
-    def watched(left: Tensor, right: Tensor, *args: Tensor) -> Tensor:
-        result = plain(left, right, *args)
+    def watched(left: Tensor, right: Tensor) -> Tensor:
+        result = plain(left, right)
         seen.append(result.numel() * result.element_size())
         return result
 
@@ -174,6 +174,28 @@ def test_negative_log_likelihood_and_its_derivative(budget: int) -> None:
     with torch.no_grad():  # another way through the code
         torch.testing.assert_close(ops.negative_log_likelihood(*pair, pattern, memory_budget=budget), expected, **EXACT)
     for ours, theirs in zip(torch.autograd.grad(3 * got, pair), torch.autograd.grad(3 * expected, pair), strict=True):
+        torch.testing.assert_close(ours, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("budget", [500, 10**6])
+def test_filtered_likelihood_and_its_derivative(budget: int) -> None:
+    """Known answers are no negatives, but each target competes with all others; one row has no negatives at all."""
+    queries, candidates, _ = inputs(9, 6, 4)
+    known, pair = random_pattern(9, 6, 22), (queries.requires_grad_(), candidates.requires_grad_())
+    full = torch.arange(6, device=DEVICE)
+    columns = torch.cat([known.columns, full])
+    offsets = torch.cat([known.offsets, known.offsets[-1:] + 6])[1:]  # the first row goes, a full one comes last
+    known = ops.SparsePattern(offsets - offsets[0], columns[int(offsets[0]) :], 6)
+    targets = ops.SparsePattern(known.offsets, known.columns, 6)
+    scores = queries @ candidates.T
+    negatives = torch.logsumexp(scores.masked_fill(dense(known) > 0, -torch.inf), dim=1)
+    positive = scores[targets.rows, targets.columns]
+    expected = (torch.logaddexp(positive, negatives[targets.rows]) - positive).sum()
+    got = ops.filtered_negative_log_likelihood(*pair, targets, known, memory_budget=budget)
+    torch.testing.assert_close(got, expected, **EXACT)
+    with_negatives = (negatives[targets.rows] > -torch.inf).nonzero().flatten()
+    finite = (torch.logaddexp(positive, negatives[targets.rows]) - positive)[with_negatives].sum()
+    for ours, theirs in zip(torch.autograd.grad(2 * got, pair), torch.autograd.grad(2 * finite, pair), strict=True):
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 

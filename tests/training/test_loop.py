@@ -12,7 +12,7 @@ from refactorgnn import Run, UserError
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.runs import build_model, load_tensors
 from refactorgnn.scorers import SCORERS
-from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config import LookupConfig
 from refactorgnn.training.loop import Progress, fit
 from tests.conftest import QUICK
 
@@ -72,7 +72,7 @@ def test_the_last_epoch_is_validated_whatever_the_interval(tiny: Path, tmp_path:
     ],
 )
 def test_when_training_ends(epoch: int, best_epoch: int, exhausted: bool) -> None:
-    config = TrainConfig(dataset="x", epochs=100, validate_every=3, patience=5)
+    config = LookupConfig(dataset="x", epochs=100, validate_every=3, patience=5)
     assert Progress(epoch=epoch, best_epoch=best_epoch).is_exhausted(config) is exhausted
 
 
@@ -173,9 +173,9 @@ def test_every_scorer_is_in_the_test_above() -> None:
 
 
 def test_settings_survive_yaml(tmp_path: Path) -> None:
-    config = TrainConfig(dataset="Île/[b]", scorer="complex", learning_rate=1e-3, n3=3e-5, dropout=0.25)
+    config = LookupConfig(dataset="Île/[b]", scorer="complex", learning_rate=1e-3, n3=3e-5, dropout=0.25)
     (tmp_path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
-    assert TrainConfig.from_yaml(tmp_path / "config.yaml") == config
+    assert LookupConfig.from_yaml(tmp_path / "config.yaml") == config
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:

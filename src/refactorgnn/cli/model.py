@@ -16,7 +16,7 @@ from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run
 from refactorgnn.scorers import SCORERS
 from refactorgnn.storage import write_text
-from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config import CONFIGS, settings_by_name
 
 DataRoot = Annotated[
     Path | None,
@@ -24,23 +24,42 @@ DataRoot = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, …")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_FIELDS = TrainConfig.model_fields
+_SETTINGS = settings_by_name()
 
 
 def _setting(name: str, **more: Any) -> Any:
-    """An option for a field of the settings; None means: the default of the settings."""
-    field = _FIELDS[name]
-    help_text = f"{field.description} {escape(f'[default: {field.default}]')}"  # unescaped, rich takes it for a style
-    return typer.Option(help=help_text, show_default=False, **more)
+    """An option for a setting; None means: the default of the model's settings."""
+    description = next(field.description for field in _SETTINGS[name].values() if field.description)
+    # unescaped, rich takes the brackets for a style
+    return typer.Option(help=f"{description} {escape(f'[{default_text(name)}]')}", show_default=False, **more)
+
+
+def default_text(name: str) -> str:
+    """The default of a setting, for each model where they differ."""
+    defaults = {model: field.default for model, field in _SETTINGS[name].items()}
+    if name == "model":
+        return "default: lookup"
+    if len(defaults) < len(CONFIGS):
+        return "; ".join(f"{model} only, default: {default}" for model, default in defaults.items())
+    if len(set(defaults.values())) == 1:
+        return f"default: {next(iter(defaults.values()))}"
+    return "default: " + ", ".join(f"{default} ({model})" for model, default in defaults.items())
 
 
 def train(
     dataset: Annotated[str, typer.Argument(help="Dataset name, folder with train/valid/test, or file of triples.")],
-    model: Annotated[str | None, _setting("model", metavar="lookup")] = None,
+    model: Annotated[str | None, _setting("model", metavar="|".join(CONFIGS))] = None,
     scorer: Annotated[str | None, _setting("scorer", metavar="|".join(SCORERS))] = None,
     dim: Annotated[int | None, _setting("dim")] = None,
     seed: Annotated[int | None, _setting("seed")] = None,
     epochs: Annotated[int | None, _setting("epochs")] = None,
+    layers: Annotated[int | None, _setting("layers")] = None,
+    features: Annotated[str | None, _setting("features", metavar="random|text|signature|…+…")] = None,
+    alpha: Annotated[float | None, _setting("alpha")] = None,
+    layer_optimizer: Annotated[str | None, _setting("layer_optimizer", metavar="sgd|adagrad")] = None,
+    n_term: Annotated[str | None, _setting("n_term", metavar="exact|paper|none")] = None,
+    mask: Annotated[float | None, _setting("mask")] = None,
+    draws: Annotated[int | None, _setting("draws")] = None,
     batch_size: Annotated[int | None, _setting("batch_size")] = None,
     optimizer: Annotated[str | None, _setting("optimizer", metavar="adagrad|adam")] = None,
     learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
@@ -65,7 +84,7 @@ def train(
 
     Example: refactorgnn train countries --scorer complex --dim 128 --out runs/countries
     """
-    given = {name: value for name, value in locals().items() if name in _FIELDS and value is not None}
+    given = {name: value for name, value in locals().items() if name in _SETTINGS and value is not None}
     run = api.train(**given, out=out, resume=resume, data_root=data_root)
     for note in run.graph.notes:
         say(f"note: {note}")

@@ -7,6 +7,7 @@ from refactorgnn.data.interop import from_edges, from_pyg, from_pykeen, to_edges
 from refactorgnn.data.loading import load_file, load_folder, load_graph, load_pair, save_graph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.splits import split_triples
+from refactorgnn.data.text_features import TextFeatures, encode_texts
 from refactorgnn.data.vocabulary import Vocabulary
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "InductivePair",
     "KnowledgeGraph",
     "QueryIndex",
+    "TextFeatures",
     "Vocabulary",
+    "encode_texts",
     "find_dataset",
     "from_edges",
     "from_pyg",

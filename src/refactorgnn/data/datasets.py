@@ -71,6 +71,8 @@ class DatasetSpec:
         archive: The archive the files come in, if they do.
         unseen: The name of its partner with other entities, if it is the training half of an inductive pair.
         bundled: Whether it comes with the package.
+        texts: The name of the file of entity texts that a data root may keep for it, if there is one; several
+            datasets share it. A bundled dataset has its texts in its own folder.
     """
 
     name: str
@@ -81,6 +83,7 @@ class DatasetSpec:
     archive: RemoteFile | None = None
     unseen: str | None = None
     bundled: bool = False
+    texts: str | None = None
 
 
 def _counts(entry: Mapping[str, int]) -> Counts:
@@ -96,6 +99,7 @@ def _benchmark(name: str, entry: Mapping[str, Any]) -> DatasetSpec:
         files=MappingProxyType({split: RemoteFile(**file) for split, file in entry["files"].items()}),
         archive=RemoteFile(**entry["archive"]) if "archive" in entry else None,
         unseen=entry["unseen"],
+        texts=entry.get("texts"),
     )
 
 
@@ -153,14 +157,20 @@ def dataset_folder(name: str, data_root: str | Path | None = None, progress: boo
         folder = bundled_folder(spec.name)
         assert folder is not None  # specs are made from these folders
         return folder
-    root = data_root or os.environ.get(DATA_VARIABLE)
-    if root:
-        return _local_folder(spec, Path(root).expanduser())
+    root = local_root(data_root)
+    if root is not None:
+        return _local_folder(spec, root)
     folder = cache_folder() / spec.name
     if any(_split_file(folder, split) is None for split in SPLIT_NAMES):
         _download(spec, folder, progress)
     _verify(spec, folder, lambda path: f"delete {path.name} there to download it again")
     return folder
+
+
+def local_root(data_root: str | Path | None = None) -> Path | None:
+    """Return the folder with local copies: ``data_root``, or else what ``REFACTORGNN_DATA`` names, if anything."""
+    root = data_root or os.environ.get(DATA_VARIABLE)
+    return Path(root).expanduser() if root else None
 
 
 def cache_folder() -> Path:

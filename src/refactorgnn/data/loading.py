@@ -17,6 +17,7 @@ from refactorgnn.data.files import (
 )
 from refactorgnn.data.graph import SPLITS, InductivePair, KnowledgeGraph, graph_from_tables
 from refactorgnn.data.splits import split_triples
+from refactorgnn.data.texts import attach_texts
 from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
 from refactorgnn.storage import atomic_folder
 
@@ -30,7 +31,8 @@ def load_graph(
         source: The name of a known dataset (``"countries"``, ``"FB15k-237"``, …); or a folder with ``train``, and
             perhaps ``valid``, ``test`` and ``entities``, each in any supported format; or one file of triples, which is
             then split by :func:`~refactorgnn.data.splits.split_triples`.
-        data_root: A folder with local copies of the known datasets, used instead of downloading.
+        data_root: A folder with local copies of the known datasets, used instead of downloading; its folder ``text``
+            may hold their entity texts, which are attached if they are there and never downloaded.
         seed: The seed of the split of a single file.
         progress: Show a bar while downloading.
 
@@ -47,7 +49,8 @@ def load_graph(
     if _looks_like_path(str(source)):
         raise FileError(path, "there is no such file or folder", "check the path")
     spec = find_dataset(str(source))
-    return load_folder(dataset_folder(spec.name, data_root, progress=progress), name=spec.name)
+    graph = load_folder(dataset_folder(spec.name, data_root, progress=progress), name=spec.name)
+    return attach_texts(graph, spec, data_root)
 
 
 def load_pair(source: str, *, data_root: str | Path | None = None, progress: bool = True) -> InductivePair:

@@ -2,5 +2,6 @@
 
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
 from refactorgnn.models.lookup import Lookup
+from refactorgnn.models.refactor import ReFactorGNN
 
-__all__ = ["EmbeddingScorer", "LinkPredictor", "Lookup", "QueryScorer"]
+__all__ = ["EmbeddingScorer", "LinkPredictor", "Lookup", "QueryScorer", "ReFactorGNN"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from refactorgnn.errors import unknown_name
 from refactorgnn.ops import chunked, reference
-from refactorgnn.ops.nll import negative_log_likelihood
+from refactorgnn.ops.nll import filtered_negative_log_likelihood, negative_log_likelihood
 from refactorgnn.ops.sparse import SparsePattern, edge_dots, sum_neighbours
 
 Impl = Literal["chunked", "reference"]
@@ -28,6 +28,7 @@ __all__ = [
     "Impl",
     "SparsePattern",
     "edge_dots",
+    "filtered_negative_log_likelihood",
     "logsumexp",
     "negative_log_likelihood",
     "softmax_products",

@@ -52,7 +52,7 @@ def accumulation_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
 
 
-def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+def matmul(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right`` with the accumulator's type as the result's, whatever the two input types are.
 
     On CUDA half-precision operands go to the tensor cores with a float32 result; on CPU they are widened first, which
@@ -64,10 +64,11 @@ def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
         return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32)
     if narrow:
         left, right = left.float(), right.float()
-    return torch.mm(left, right) if out is None else torch.mm(left, right, out=out)
+    return torch.mm(left, right)
 
 
-def _chunks(num_rows: int, rows: int) -> Iterator[slice]:
+def chunks(num_rows: int, rows: int) -> Iterator[slice]:
+    """Slices of at most ``rows`` that cover ``num_rows``."""
     for start in range(0, num_rows, rows):
         yield slice(start, min(start + rows, num_rows))
 
@@ -92,7 +93,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         expected = queries.new_empty(queries.shape, dtype=dtype)
         pulled = torch.zeros_like(candidates, dtype=dtype)
         rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize)
-        for chunk in _chunks(queries.shape[0], rows):
+        for chunk in chunks(queries.shape[0], rows):
             q = queries[chunk]
             P, lse[chunk] = _softmax_(matmul(q, candidates.T))
             expected[chunk] = matmul(P, candidates)
@@ -111,7 +112,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         grad_candidates = torch.zeros_like(grad_pulled)
         grad_weights = torch.empty_like(lse)
         rows = rows_within(ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize)
-        for chunk in _chunks(queries.shape[0], rows):
+        for chunk in chunks(queries.shape[0], rows):
             q, w = queries[chunk], weights[chunk, None]
             P = matmul(q, candidates.T).sub_(lse[chunk, None]).exp_()
             M = matmul(grad_expected[chunk], candidates.T)
@@ -139,7 +140,7 @@ class _LogSumExp(torch.autograd.Function):
         dtype = accumulation_dtype(queries)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize)
-        for chunk in _chunks(queries.shape[0], rows):
+        for chunk in chunks(queries.shape[0], rows):
             lse[chunk] = torch.logsumexp(matmul(queries[chunk], candidates.T), dim=1)
         ctx.save_for_backward(queries, candidates)
         ctx.memory_budget = memory_budget

@@ -12,9 +12,43 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
 
 from refactorgnn.ops import chunked
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
+
+# |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, their exponentials, P and a copy.
+_FILTERED_BUFFERS = 4
+
+
+def filtered_negative_log_likelihood(
+    queries: Tensor,
+    candidates: Tensor,
+    targets: SparsePattern,
+    known: SparsePattern,
+    *,
+    memory_budget: int = 128 * 2**20,
+) -> Tensor:
+    """The negative log-likelihood of each target among the candidates that are not known answers.
+
+    .. code-block:: python
+
+        S = queries @ candidates.T
+        N = S.masked_fill(known, -inf)                       # the negatives
+        return sum(logaddexp(S[i, o], logsumexp(N[i])) - S[i, o] for i, o in targets)
+
+    Args:
+        queries: Shape ``(num_queries, dim)``.
+        candidates: Shape ``(num_candidates, dim)``.
+        targets: The objects to predict for each query.
+        known: The objects of each query that are no negatives, the targets usually among them.
+        memory_budget: Bytes of temporaries.
+
+    Returns:
+        A scalar, differentiable once in queries and candidates.
+    """
+    loss: Tensor = _FilteredLikelihood.apply(queries, candidates, targets, known, memory_budget)
+    return loss
 
 
 def negative_log_likelihood(
@@ -61,6 +95,59 @@ class _NegativeLogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_queries, grad_candidates = ctx.saved_tensors
         return grad * grad_queries, grad * grad_candidates, None, None
+
+
+class _FilteredLikelihood(torch.autograd.Function):
+    """With ``b_i`` the logsumexp of query ``i``'s negatives, a target ``o`` costs ``softplus(b_i − S_io)``.
+
+    Its derivative by ``S_io`` is ``−σ_io``, by ``b_i`` it is ``σ_io = sigmoid(b_i − S_io)``: the share of negatives.
+    So the derivative by the scores is ``diag(w) P − Σ``, with ``w`` the row sums of the sparse ``Σ`` and ``P`` the
+    softmax over the negatives: again three products, one pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        candidates: Tensor,
+        targets: SparsePattern,
+        known: SparsePattern,
+        memory_budget: int,
+    ) -> Tensor:
+        dtype = chunked.accumulation_dtype(queries)
+        total = queries.new_zeros((), dtype=dtype)
+        grad_queries = queries.new_empty(queries.shape, dtype=dtype)
+        grad_candidates = torch.zeros_like(candidates, dtype=dtype)
+        rows = chunked.rows_within(memory_budget, candidates.shape[0], _FILTERED_BUFFERS, dtype.itemsize)
+        for chunk in chunked.chunks(queries.shape[0], rows):
+            q, asked, hidden = queries[chunk], targets.slice_rows(chunk), known.slice_rows(chunk)
+            scores = chunked.matmul(q, candidates.T)
+            target_scores = scores[asked.rows, asked.columns]
+            scores[hidden.rows, hidden.columns] = -torch.inf
+            base, P = _negatives(scores)
+            gap = base[asked.rows] - target_scores
+            total += softplus(gap).sum()
+            share = gap.sigmoid()
+            weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
+            grad_queries[chunk] = weight[:, None] * chunked.matmul(P, candidates)
+            grad_queries[chunk] -= sum_neighbours(asked, candidates, share.to(candidates.dtype)).to(dtype)
+            grad_candidates += chunked.matmul(P.T, weight[:, None] * q)
+            share_by_object = share[asked.to_transposed].to(q.dtype)
+            grad_candidates -= sum_neighbours(asked.transposed, q, share_by_object).to(dtype)
+        ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_queries, grad_candidates = ctx.saved_tensors
+        return grad * grad_queries, grad * grad_candidates, None, None, None
+
+
+def _negatives(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """``(logsumexp, softmax)`` of rows in which −∞ marks what is no negative; (−∞, 0) where a row has none."""
+    base = torch.logsumexp(scores, dim=1)
+    return base, torch.where(base[:, None] > -torch.inf, torch.softmax(scores, dim=1), 0)
 
 
 def _summed(counts: Tensor, lse: Tensor, positive: Tensor) -> Tensor:

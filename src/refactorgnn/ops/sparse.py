@@ -81,6 +81,12 @@ class SparsePattern:
         edges = torch.arange(shift.numel(), device=rows.device) + shift
         return SparsePattern(offsets, self.columns[edges], self.num_columns)
 
+    def slice_rows(self, rows: slice) -> SparsePattern:
+        """The pattern made of consecutive rows, without copying."""
+        offsets = self.offsets[rows.start : rows.stop + 1]
+        columns = self.columns[int(offsets[0]) : int(offsets[-1])]
+        return SparsePattern(offsets - offsets[0], columns, self.num_columns)
+
     def to(self, device: torch.device | str) -> SparsePattern:
         """The same pattern on another device."""
         return SparsePattern(self.offsets.to(device), self.columns.to(device), self.num_columns)

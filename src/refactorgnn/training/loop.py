@@ -1,8 +1,4 @@
-"""The training loop: shuffled batches of questions, validation, early stopping, resume.
-
-All randomness of an epoch is seeded by ``(seed, epoch)``, so an epoch gives the same result whether the training came
-to it in one go or was resumed before it.
-"""
+"""The training loop: epochs, validation, early stopping, checkpoints, resume; the same for every kind of model."""
 
 from __future__ import annotations
 
@@ -12,16 +8,16 @@ from dataclasses import dataclass
 import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
-from refactorgnn.data.queries import QueryIndex
 from refactorgnn.devices import usable_device
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import evaluate_ranking
-from refactorgnn.models.lookup import Lookup
+from refactorgnn.models.base import LinkPredictor
 from refactorgnn.progress import counting
 from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run, build_model, load_optimizer_tensors, optimizer_tensors
 from refactorgnn.storage import remove_leftovers
 from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.epochs import make_epochs
 
 _OPTIMIZERS = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
 
@@ -61,16 +57,14 @@ def fit(run: Run, *, progress: bool = True) -> Progress:
         torch.set_num_threads(config.threads)
     device = torch.device(config.device)
     model = build_model(config, graph).to(device)
-    if not isinstance(model, Lookup):  # the only kind so far; others bring their own loss
-        raise UserError(f"model {config.model!r} cannot be trained by this loop.")
     optimizer = _OPTIMIZERS[config.optimizer](model.parameters(), lr=config.learning_rate)
     done = _resume(run, model, optimizer)
-    queries = graph.queries("train").to(device)
+    epochs = make_epochs(model, config, graph, device)
     with counting("training", config.epochs, enabled=progress) as bar:
         bar.advance(done.epoch)
         while not done.is_exhausted(config):
             started = time.perf_counter()
-            loss = _train_epoch(model, optimizer, queries, config, done.epoch + 1)
+            loss = epochs.run(optimizer, done.epoch + 1)
             done.epoch += 1
             if done.epoch % config.validate_every == 0 or done.epoch == config.epochs:
                 _validate(run, model, graph, done, loss, started)
@@ -99,7 +93,7 @@ def check_trainable(config: TrainConfig, graph: KnowledgeGraph) -> None:
         )
 
 
-def _resume(run: Run, model: Lookup, optimizer: torch.optim.Optimizer) -> Progress:
+def _resume(run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer) -> Progress:
     """Put back the state of an interrupted training, and forget what was recorded after it."""
     remove_leftovers(run.path)
     done = Progress()
@@ -112,28 +106,9 @@ def _resume(run: Run, model: Lookup, optimizer: torch.optim.Optimizer) -> Progre
     return done
 
 
-def _train_epoch(
-    model: Lookup, optimizer: torch.optim.Optimizer, queries: QueryIndex, config: TrainConfig, epoch: int
-) -> float:
-    """One pass over the training questions; returns the mean loss of a triple."""
-    torch.manual_seed(hash((config.seed, epoch)) % 2**63)  # tuples of integers hash alike everywhere; seeds dropout
-    order = torch.randperm(queries.num_queries, device="cpu").to(queries.subjects.device)
-    model.train()
-    total = torch.zeros((), device=order.device)
-    for rows in order.split(config.batch_size):
-        batch = queries.take(rows)
-        optimizer.zero_grad()
-        loss = model.loss(batch, config.memory_budget_mb * 2**20)
-        loss.backward()
-        optimizer.step()
-        total += loss.detach() * batch.num_triples
-    mean = float(total) / queries.num_triples
-    if not torch.isfinite(torch.tensor(mean)):
-        raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
-    return mean
-
-
-def _validate(run: Run, model: Lookup, graph: KnowledgeGraph, done: Progress, loss: float, started: float) -> None:
+def _validate(
+    run: Run, model: LinkPredictor, graph: KnowledgeGraph, done: Progress, loss: float, started: float
+) -> None:
     """Measure the validation MRR; keep the weights if it is the best so far."""
     model.eval()
     metrics = evaluate_ranking(model.bind(graph), graph, "valid", confidence=False).metrics

@@ -1,0 +1,163 @@
+"""Node features ``X``: what the states of entities start from, on any graph.
+
+``random`` draws them, ``text`` reads them off the entities' texts, ``signature`` counts the relations around an entity;
+a sum of these is written with ``+``. All are inductive: they say something of an entity that was never seen.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.errors import UserError, unknown_name
+
+FEATURES = ("random", "text", "signature")
+
+
+class Features(nn.Module, ABC):
+    """A way to give every entity of a graph its first state."""
+
+    @abstractmethod
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:
+        """The features of all entities; shape ``(num_entities, dim)``.
+
+        Args:
+            graph: The graph.
+            queries: The facts that may be used, reciprocals included.
+            draw: Which random draw, where there is randomness.
+        """
+
+    @abstractmethod
+    def provenance(self) -> dict[str, Any]:
+        """What these features are, for records."""
+
+
+class RandomFeatures(Features):
+    """Gaussian noise, small: the first layer then takes its direction from the graph alone.
+
+    Args:
+        dim: The width.
+        scale: The standard deviation.
+        seed: The seed, together with the number of the draw.
+    """
+
+    def __init__(self, dim: int, scale: float = 1e-3, seed: int = 0) -> None:
+        super().__init__()
+        self.dim, self.scale, self.seed = dim, scale, seed
+
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+        generator = torch.Generator().manual_seed(hash((self.seed, draw)) % 2**63)
+        noise = torch.randn(queries.num_entities, self.dim, generator=generator)
+        return self.scale * noise.to(queries.subjects.device)
+
+    def provenance(self) -> dict[str, Any]:  # noqa: D102
+        return {"random": {"scale": self.scale, "seed": self.seed}}
+
+
+class SignatureFeatures(Features):
+    """``log(1 + number of edges of each relation) @ W``, with ``W`` learned: no text needed, and still inductive.
+
+    Args:
+        num_relations: The number of relations, reciprocals included.
+        dim: The width.
+        scale: The standard deviation of the initial ``W``.
+        seed: The seed of ``W``.
+    """
+
+    def __init__(self, num_relations: int, dim: int, scale: float = 0.1, seed: int = 0) -> None:
+        super().__init__()
+        self.scale = scale
+        generator = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(scale * torch.randn(num_relations, dim, generator=generator))
+
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+        counts = self.weight.new_zeros(queries.num_entities, queries.num_relations)
+        edges = queries.answers.counts.to(counts.dtype)
+        counts.index_put_((queries.subjects, queries.relations), edges, accumulate=True)
+        return counts.log1p() @ self.weight
+
+    def provenance(self) -> dict[str, Any]:  # noqa: D102
+        return {"signature": {"num_relations": self.weight.shape[0], "initial_scale": self.scale}}
+
+
+class TextFeatures(Features):
+    """The texts of the entities, encoded by a sentence encoder; a learned projection where the widths differ.
+
+    Args:
+        dim: The width.
+        graph: A graph whose texts tell the encoder's width; they are encoded once and cached.
+        encoder: The name or folder of a sentence-transformers model, the bundled one if not given.
+        seed: The seed of the projection.
+    """
+
+    def __init__(self, dim: int, graph: KnowledgeGraph, encoder: str | None = None, seed: int = 0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self._encoded: dict[str, Tensor] = {}
+        self._about: dict[str, Any] = {}
+        width = self._matrix(graph).shape[1]
+        self.projection: nn.Parameter | None = None
+        if width != dim:
+            generator = torch.Generator().manual_seed(seed)
+            self.projection = nn.Parameter(torch.randn(width, dim, generator=generator) / width**0.5)
+
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+        matrix = self._matrix(graph).to(queries.subjects.device)
+        return matrix if self.projection is None else matrix @ self.projection
+
+    def provenance(self) -> dict[str, Any]:  # noqa: D102
+        return {"text": self._about}
+
+    def _matrix(self, graph: KnowledgeGraph) -> Tensor:
+        key = graph.entities.sha256
+        if key not in self._encoded:
+            from refactorgnn.data.text_features import encode_texts
+
+            encoded = encode_texts(graph, self.encoder)
+            self._encoded[key] = encoded.matrix
+            self._about = {**encoded.provenance, "num_without_text": encoded.num_without_text}
+        return self._encoded[key]
+
+
+class SumOfFeatures(Features):
+    """The sum of several features."""
+
+    def __init__(self, parts: Sequence[Features]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+        return torch.stack([part(graph, queries, draw) for part in self.parts]).sum(0)
+
+    def provenance(self) -> dict[str, Any]:  # noqa: D102
+        return {name: about for part in self.parts for name, about in part.provenance().items()}  # type: ignore[operator]
+
+
+def make_features(names: str, dim: int, graph: KnowledgeGraph, *, seed: int = 0) -> Features:
+    """The features of a name such as ``"text"`` or ``"signature+random"``.
+
+    Args:
+        names: Names joined with ``+``.
+        dim: The width.
+        graph: The graph to train on.
+        seed: The seed.
+    """
+    parts: list[Features] = []
+    for name in names.split("+"):
+        if name not in FEATURES:
+            raise unknown_name("features", name, FEATURES)
+        if names.split("+").count(name) > 1:
+            raise UserError(f"features {names!r} name {name!r} twice: name each once.")
+        if name == "random":
+            parts.append(RandomFeatures(dim, seed=seed))
+        elif name == "signature":
+            parts.append(SignatureFeatures(2 * graph.num_relations, dim, seed=seed))
+        else:
+            parts.append(TextFeatures(dim, graph, seed=seed))
+    return parts[0] if len(parts) == 1 else SumOfFeatures(parts)

@@ -15,6 +15,11 @@ def test_command_keeps_no_absolute_paths(monkeypatch: pytest.MonkeyPatch) -> Non
     assert command() == "refactorgnn train UMLS --out …/a --data-root=…/data --n3 0.1 runs/b --x=1"
 
 
+def test_command_of_a_module_is_named_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/refactorgnn/__main__.py", "data", "list"])
+    assert command() == "refactorgnn data list"
+
+
 def test_provenance_names_what_another_person_needs() -> None:
     found = provenance()
     assert set(found) == {"version", "commit", "command", "time", "python", "torch", "hardware"}

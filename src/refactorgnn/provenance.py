@@ -52,7 +52,9 @@ def commit() -> str | None:
 
 def command() -> str:
     """The command line as a person would type it, without the folders of one machine."""
-    return " ".join([Path(sys.argv[0]).name, *map(_portable, sys.argv[1:])])
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name  # python -m refactorgnn
+    return " ".join([name, *map(_portable, sys.argv[1:])])
 
 
 def _portable(word: str) -> str:

@@ -12,7 +12,8 @@ from tests.conftest import Cli
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [line for line in README.splitlines() if line.startswith("refactorgnn ")]
+# Those on public benchmarks need a copy of them, and are measured in docs/results.
+COMMANDS = [line for line in README.splitlines() if line.startswith("refactorgnn ") and "fb237" not in line]
 # The same commands, but quick: the figures are not what is tested here.
 QUICK = ("--dim", "8", "--epochs", "2", "--validate-every", "1")
 

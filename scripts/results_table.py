@@ -31,6 +31,8 @@ def page() -> str:
         sections.append(_speed_section(records["evaluation_speed.json"]))
     if "loading_speed.json" in records:
         sections.append(_loading_section(records["loading_speed.json"]))
+    if "depth.json" in records:
+        sections.append(_depth_section(records["depth.json"]))
     return "\n".join(sections)
 
 
@@ -120,6 +122,29 @@ def _loading_section(record: dict[str, Any]) -> str:
             f"{task['dataset']}, {sum(task['num_triples'].values()):,} triples, from files to the grouped-query index, "
             f"{task['threads']} thread(s): {record['cold']['seconds']:.2f} s the first time, "
             f"{record['warm']['seconds']:.2f} s after that.",
+            "",
+            *_goals(record),
+            "",
+        ]
+    )
+
+
+def _depth_section(record: dict[str, Any]) -> str:
+    task = record["task"]
+    rows = [
+        f"| {row['layers']} | {row['num_parameters']:,} | {row['seconds_per_step']:.2f} s "
+        f"| {row['peak_increase_mb']} MB |"
+        for row in record["depths"]
+    ]
+    return "\n".join(
+        [
+            "## Cost of depth",
+            "",
+            f"Layer-wise training of a ReFactor GNN on {task['dataset']}, d={task['dim']}, {task['threads']} thread(s).",
+            "",
+            "| layers | parameters | a training step | memory of training |",
+            "|---:|---:|---:|---:|",
+            *rows,
             "",
             *_goals(record),
             "",

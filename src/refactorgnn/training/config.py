@@ -28,7 +28,9 @@ class TrainConfig(BaseModel):
     scorer: Annotated[str, Field(description="The score function.")] = "distmult"
     dim: Annotated[int, Field(ge=1, description="The width of an entity state, in real numbers.")] = 256
     seed: Annotated[int, Field(ge=0, lt=2**63, description="Seeds initial values, order, dropout, file splits.")] = 0
-    epochs: Annotated[int, Field(ge=1, description="The most passes over the training triples.")] = 100
+    epochs: Annotated[
+        int, Field(ge=1, description="The most epochs: passes over the questions, or cycles of L layers.")
+    ] = 100
     optimizer: Annotated[Literal["adagrad", "adam"], Field(description="The optimiser.")] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, description="The optimiser's step size.")] = 0.1
     n3: Annotated[float, Field(ge=0, description="The weight of the N3 regulariser.")] = 1e-2

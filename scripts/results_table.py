@@ -140,7 +140,7 @@ def _depth_section(record: dict[str, Any]) -> str:
         [
             "## Cost of depth",
             "",
-            f"Layer-wise training of a ReFactor GNN on {task['dataset']}, d={task['dim']}, {task['threads']} thread(s).",
+            f"Layer-wise training of a ReFactor GNN, {task['dataset']}, d={task['dim']}, {task['threads']} thread(s).",
             "",
             "| layers | parameters | a training step | memory of training |",
             "|---:|---:|---:|---:|",

@@ -26,11 +26,6 @@ def autograd_gradient(scorer: Scorer, states: Tensor, relations: Tensor, triples
     return torch.autograd.grad(total, leaf)[0]
 
 
-def probabilities(scorer: Scorer, states: Tensor, relations: Tensor, s: int, r: int) -> Tensor:
-    scores = torch.stack([scorer.score(states[s], relations[r], states[u]) for u in range(len(states))])
-    return torch.softmax(scores, dim=0)
-
-
 def theorem_1(states: Tensor, relations: Tensor, triples: Tensor) -> tuple[Tensor, Tensor]:
     """Theorem 1 as printed, node by node, for DistMult: ``(z[v], n[v])`` for every ``v``.
 

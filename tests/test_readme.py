@@ -27,8 +27,8 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
 def test_commands_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [f"person {i}\tworked at\tplace {(i * 3 + j) % 7}" for i in range(20) for j in range(4)]
-    rows += [f"Marie Curie\tworked at\tplace {j}" for j in range(5)] + ["person 1\tworked at\tSorbonne"] * 1
-    rows += [f"person {i}\tworked at\tSorbonne" for i in range(2, 9)]
+    rows += [f"Marie Curie\tworked at\tplace {j}" for j in range(5)]
+    rows += [f"person {i}\tworked at\tSorbonne" for i in range(1, 9)]
     (tmp_path / "mine.tsv").write_text("\n".join(rows), encoding="utf-8")
     assert len(COMMANDS) >= 9
     for command in COMMANDS:

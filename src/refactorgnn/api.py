@@ -55,7 +55,7 @@ def train(
         check_trainable(config, graph)
         run = Run.create(path, config, graph)
     fit(run, progress=progress)
-    return Run.open(path)
+    return run
 
 
 def evaluate(

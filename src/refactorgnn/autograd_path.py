@@ -6,6 +6,8 @@ are differentiated and dropped, and recomputed if the result is itself different
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -27,9 +29,8 @@ def log_likelihood_gradient(
     rows = rows_within(memory_budget, queries.num_entities, _BUFFERS * scorer.dim, states.element_size())
     differentiate_again = torch.is_grad_enabled() and (states.requires_grad or relations.requires_grad)
     total = torch.zeros_like(states)
-    for start in range(0, queries.num_queries, rows):
-        stop = min(start + rows, queries.num_queries)
-        batch = queries.take(torch.arange(start, stop, device=queries.subjects.device))
+    for chunk in chunks(queries.num_queries, rows):
+        batch = queries.take(torch.arange(chunk.start, chunk.stop, device=queries.subjects.device))
         if differentiate_again:
             part: Tensor = checkpoint(
                 _batch_gradient, scorer, states, relations, batch, n_term, True, use_reentrant=False
@@ -44,15 +45,7 @@ def negative_log_likelihood(
     scorer: Scorer, subjects: Tensor, relations: Tensor, states: Tensor, answers: SparsePattern, memory_budget: int
 ) -> Tensor:
     """As :func:`refactorgnn.ops.negative_log_likelihood`, for any scorer; the backward pass recomputes the scores."""
-    rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())
-    total = states.new_zeros(())
-    for start in range(0, answers.num_rows, rows):
-        chunk = slice(start, min(start + rows, answers.num_rows))
-        part = answers.take_rows(torch.arange(chunk.start, chunk.stop, device=states.device))
-        total = total + checkpoint(
-            _batch_loss, scorer, subjects[chunk], relations[chunk], states, part, use_reentrant=False
-        )
-    return total
+    return _summed_over_chunks(_batch_loss, scorer, subjects, relations, states, (answers,), memory_budget)
 
 
 def _batch_loss(scorer: Scorer, subjects: Tensor, relations: Tensor, states: Tensor, answers: SparsePattern) -> Tensor:
@@ -71,14 +64,8 @@ def filtered_negative_log_likelihood(
     memory_budget: int,
 ) -> Tensor:
     """As :func:`refactorgnn.ops.filtered_negative_log_likelihood`, for any scorer."""
-    rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())
-    total = states.new_zeros(())
-    for chunk in chunks(targets.num_rows, rows):
-        patterns = targets.slice_rows(chunk), known.slice_rows(chunk)
-        total = total + checkpoint(
-            _filtered_batch_loss, scorer, subjects[chunk], relations[chunk], states, *patterns, use_reentrant=False
-        )
-    return total
+    patterns = (targets, known)
+    return _summed_over_chunks(_filtered_batch_loss, scorer, subjects, relations, states, patterns, memory_budget)
 
 
 def _filtered_batch_loss(
@@ -90,6 +77,26 @@ def _filtered_batch_loss(
     # Far below any score instead of −∞, whose derivative is no number where a row has no negatives at all.
     negatives = torch.logsumexp(scores.masked_fill(hidden, -1e30), dim=1)
     return softplus(negatives[targets.rows] - scores[targets.rows, targets.columns]).sum()
+
+
+def _summed_over_chunks(
+    batch_loss: Callable[..., Tensor],
+    scorer: Scorer,
+    subjects: Tensor,
+    relations: Tensor,
+    states: Tensor,
+    patterns: tuple[SparsePattern, ...],
+    memory_budget: int,
+) -> Tensor:
+    """The sum of a loss over chunks of queries, each with its rows of ``patterns``; scores are not kept."""
+    rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())
+    total = states.new_zeros(())
+    for chunk in chunks(len(subjects), rows):
+        parts = (pattern.slice_rows(chunk) for pattern in patterns)
+        total = total + checkpoint(
+            batch_loss, scorer, subjects[chunk], relations[chunk], states, *parts, use_reentrant=False
+        )
+    return total
 
 
 def _batch_gradient(

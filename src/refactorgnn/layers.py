@@ -194,15 +194,20 @@ class ReFactorConv(nn.Module):
             sum_of_squares: AdaGrad's running sums from the layers before, of the shape of ``x``; zeros if not given.
             return_sum_of_squares: Also return AdaGrad's sums, to be given to the next layer.
         """
-        queries = self._queries(x, edge_index, edge_type)
+        if self.optimizer == "sgd" and (return_sum_of_squares or sum_of_squares is not None):
+            raise UserError("an SGD layer keeps no sums of squares: choose optimizer='adagrad' to use them.")
+        moved, sums = self.step(x, self._queries(x, edge_index, edge_type), sum_of_squares)
+        return (moved, sums) if return_sum_of_squares and sums is not None else moved
+
+    def step(
+        self, x: Tensor, queries: QueryIndex, sum_of_squares: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """One layer with what its optimiser carries on to the next: AdaGrad's sums, or None."""
         gradient = self.gradient(x, queries)
         if self.optimizer == "sgd":
-            if return_sum_of_squares or sum_of_squares is not None:
-                raise UserError("an SGD layer keeps no sums of squares: choose optimizer='adagrad' to use them.")
-            return x + self.alpha * gradient
+            return x + self.alpha * gradient, None
         sums = gradient.square() if sum_of_squares is None else sum_of_squares + gradient.square()
-        moved = x + self.alpha * _adagrad_direction(gradient, sums, self.epsilon)
-        return (moved, sums) if return_sum_of_squares else moved
+        return x + self.alpha * _adagrad_direction(gradient, sums, self.epsilon), sums
 
     def gradient(self, x: Tensor, queries: QueryIndex) -> Tensor:
         """``∇H`` with the regulariser's part: the direction of the step, before its scaling."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-T = TypeVar("T")
 
-
-def progress_bar(*, enabled: bool = True, transient: bool = True) -> Progress:
+def progress_bar(*, enabled: bool = True) -> Progress:
     """A rich progress display with description, bar, count, elapsed and remaining time.
 
     It animates on a terminal only; in a log file or with ``enabled=False`` nothing is drawn.
@@ -26,18 +24,9 @@ def progress_bar(*, enabled: bool = True, transient: bool = True) -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
         console=console,
-        transient=transient,
+        transient=True,
         disable=not enabled or not console.is_terminal,
     )
-
-
-def track(items: Iterable[T], description: str, total: int | None = None, *, enabled: bool = True) -> Iterator[T]:
-    """Iterate over ``items`` with a progress bar."""
-    with progress_bar(enabled=enabled) as bar:
-        task = bar.add_task(description, total=total, note="")
-        for item in items:
-            yield item
-            bar.advance(task)
 
 
 @contextmanager
@@ -58,3 +47,14 @@ class Counter:
         """Move the bar on by ``amount``, optionally changing the note at its end."""
         fields = {} if note is None else {"note": note}
         self._bar.update(self._task, advance=amount, **fields)  # type: ignore[arg-type]
+
+
+@contextmanager
+def quiet(logger: logging.Logger, below: int) -> Iterator[None]:
+    """Silence what a library logs below a level, where a bar or an error of ours says the same."""
+    level = logger.level
+    logger.setLevel(below)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -51,6 +51,8 @@ from refactorgnn.training.config import ReFactorConfig, TrainConfig
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
+# In torch's words for sizes that it cannot allocate or count.
+_TOO_LARGE = ("allocate", "overflow")
 _SIDECAR_KEYS = ("model", "scorer", "dim", "graph", "notes", "entities_sha256", "relations_sha256", "fingerprint")
 
 
@@ -216,7 +218,9 @@ def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
             n3=config.n3,
             seed=config.seed,
         )
-    except (RuntimeError, TypeError) as error:  # torch's words for sizes it cannot allocate or count
+    except (RuntimeError, TypeError) as error:
+        if not any(word in str(error).lower() for word in _TOO_LARGE):
+            raise
         raise UserError(
             f"dim={config.dim} is too large for memory with {graph.num_entities:,} entities and "
             f"{graph.num_relations:,} relations: choose a smaller one."

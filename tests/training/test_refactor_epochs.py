@@ -78,13 +78,13 @@ def test_a_step_learns_through_one_layer_only() -> None:
     graph = load_graph("countries_part_ind")
     seen = []
     epochs = make(graph, layers=4)
-    apply = epochs.model.apply_layer
+    step = epochs.model.layer.step
 
-    def watched(states, sums, queries):
+    def watched(states, queries, sums):
         seen.append((states.requires_grad, sums is None or not sums.requires_grad))
-        return apply(states, sums, queries)
+        return step(states, queries, sums)
 
-    epochs.model.apply_layer = watched
+    epochs.model.layer.step = watched
     epochs.run(torch.optim.Adam(epochs.model.parameters()), epoch=1)
     assert seen == [(False, True)] * 4  # random features have no parameters either
 

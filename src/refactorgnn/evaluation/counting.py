@@ -15,8 +15,8 @@ class ThresholdCounter:
     """Counts, for each row of a score matrix, the entries greater than a threshold, and those equal to it.
 
     On CPU, torch's comparison and its sum over booleans cost as much as the matrix product that made the scores. NumPy
-    compares 6× faster into a byte mask, and the mask is summed eight bytes at a time as 64-bit words whose byte lanes
-    do not overflow: together about a tenth of the product. The mask is kept between calls.
+    compares several times faster into a byte mask, and the mask is summed eight bytes at a time as 64-bit words whose
+    byte lanes do not overflow: together a small part of the product. The mask is kept between calls.
 
     Args:
         num_columns: The number of columns of the score matrices to come.

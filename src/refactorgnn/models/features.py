@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
+from refactorgnn.seeds import combined_seed
 
 FEATURES = ("random", "text", "signature")
 
@@ -52,7 +53,7 @@ class RandomFeatures(Features):
         self.dim, self.scale, self.seed = dim, scale, seed
 
     def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
-        generator = torch.Generator().manual_seed(hash((self.seed, draw)) % 2**63)
+        generator = torch.Generator().manual_seed(combined_seed(self.seed, draw))
         noise = torch.randn(queries.num_entities, self.dim, generator=generator)
         return self.scale * noise.to(queries.subjects.device)
 
@@ -139,6 +140,17 @@ class SumOfFeatures(Features):
         return {name: about for part in self.parts for name, about in part.provenance().items()}  # type: ignore[operator]
 
 
+def feature_names(names: str) -> list[str]:
+    """The names joined in ``names``, once it is certain that each is known and named once."""
+    parts = names.split("+")
+    for name in parts:
+        if name not in FEATURES:
+            raise unknown_name("features", name, FEATURES)
+    if len(set(parts)) < len(parts):
+        raise UserError(f"features {names!r} name the same twice: name each once.")
+    return parts
+
+
 def make_features(names: str, dim: int, graph: KnowledgeGraph, *, seed: int = 0) -> Features:
     """The features of a name such as ``"text"`` or ``"signature+random"``.
 
@@ -149,11 +161,7 @@ def make_features(names: str, dim: int, graph: KnowledgeGraph, *, seed: int = 0)
         seed: The seed.
     """
     parts: list[Features] = []
-    for name in names.split("+"):
-        if name not in FEATURES:
-            raise unknown_name("features", name, FEATURES)
-        if names.split("+").count(name) > 1:
-            raise UserError(f"features {names!r} name {name!r} twice: name each once.")
+    for name in feature_names(names):
         if name == "random":
             parts.append(RandomFeatures(dim, seed=seed))
         elif name == "signature":

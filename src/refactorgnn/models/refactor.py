@@ -75,19 +75,12 @@ class ReFactorGNN(LinkPredictor):
         initial = init_scale * torch.randn(self.layer.relations.shape, generator=generator)
         self.layer.relations = nn.Parameter(initial)
 
-    def apply_layer(self, states: Tensor, sums: Tensor | None, queries: QueryIndex) -> tuple[Tensor, Tensor | None]:
-        """One layer: ``(states, AdaGrad's sums) → the same after it``."""
-        if self.layer.optimizer == "sgd":
-            moved = self.layer(states, queries)
-            return moved, None
-        return self.layer(states, queries, sum_of_squares=sums, return_sum_of_squares=True)  # type: ignore[no-any-return]
-
     def encode(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:
         """The states of all entities after ``L`` layers over ``queries``; shape ``(num_entities, dim)``."""
         states: Tensor = self.features(graph, queries, draw)
         sums: Tensor | None = None
         for _ in range(self.num_layers):
-            states, sums = self.apply_layer(states, sums, queries)
+            states, sums = self.layer.step(states, queries, sums)
         return states
 
     @torch.no_grad()

@@ -13,14 +13,12 @@ from torch import Tensor
 
 from refactorgnn.errors import unknown_name
 from refactorgnn.ops import chunked, reference
+from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET
 from refactorgnn.ops.nll import filtered_negative_log_likelihood, negative_log_likelihood
 from refactorgnn.ops.sparse import SparsePattern, edge_dots, sum_neighbours
 
 Impl = Literal["chunked", "reference"]
 IMPLS: tuple[Impl, ...] = ("chunked", "reference")
-
-# Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries.
-DEFAULT_MEMORY_BUDGET = 128 * 2**20
 
 __all__ = [
     "DEFAULT_MEMORY_BUDGET",

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+# Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries.
+DEFAULT_MEMORY_BUDGET = 128 * 2**20
 # Rows beyond which a matrix product gains nothing from a longer chunk.
 _MOST_ROWS = 4096
 # |V|-wide buffers alive at once in a forward chunk (S, P) and in a backward chunk (S, P, M and one temporary).

@@ -27,7 +27,7 @@ def filtered_negative_log_likelihood(
     targets: SparsePattern,
     known: SparsePattern,
     *,
-    memory_budget: int = 128 * 2**20,
+    memory_budget: int = chunked.DEFAULT_MEMORY_BUDGET,
 ) -> Tensor:
     """The negative log-likelihood of each target among the candidates that are not known answers.
 
@@ -52,7 +52,7 @@ def filtered_negative_log_likelihood(
 
 
 def negative_log_likelihood(
-    queries: Tensor, candidates: Tensor, answers: SparsePattern, *, memory_budget: int = 128 * 2**20
+    queries: Tensor, candidates: Tensor, answers: SparsePattern, *, memory_budget: int = chunked.DEFAULT_MEMORY_BUDGET
 ) -> Tensor:
     """``−Σ_i Σ_{o ∈ O_i} log P(o | query i)``: softmax cross-entropy over all candidates, summed over the answers.
 

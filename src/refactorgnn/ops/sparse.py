@@ -2,7 +2,7 @@
 
 ``A`` has one row for each query and one column for each entity; ``A[i, o]`` counts how often object ``o`` answers query
 ``i``. Both products are done by ``embedding_bag``, which sums the gathered rows without ever storing one row for each
-edge, on CPU and GPU and in every float type. (A ``torch.sparse`` CSR product was 1.6× slower on FB15k-237 and lacks
+edge, on CPU and GPU and in every float type. (A ``torch.sparse`` CSR product is slower and lacks
 bfloat16.) Each product's derivative is again one of these two, so nothing here holds ``|T|×d`` numbers.
 """
 

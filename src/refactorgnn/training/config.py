@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
 from refactorgnn.layers import NTerm, Optimizer
-from refactorgnn.models.features import FEATURES
+from refactorgnn.models.features import feature_names
 from refactorgnn.scorers import SCORERS, make_scorer
 
 
@@ -108,13 +108,7 @@ class ReFactorConfig(TrainConfig):
     @field_validator("features")
     @classmethod
     def _known_features(cls, names: str) -> str:
-        parts = names.split("+")
-        for name in parts:
-            if name not in FEATURES:
-                raise unknown_name("features", name, FEATURES)
-        if len(set(parts)) < len(parts):
-            raise UserError(f"features {names!r} name the same twice: name each once.")
-        return names
+        return "+".join(feature_names(names))
 
 
 CONFIGS: dict[str, type[TrainConfig]] = {"lookup": LookupConfig, "refactor": ReFactorConfig}

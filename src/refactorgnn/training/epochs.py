@@ -21,6 +21,7 @@ from refactorgnn.models.lookup import Lookup
 from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.ops import filtered_negative_log_likelihood
 from refactorgnn.scorers import DotScorer
+from refactorgnn.seeds import combined_seed
 from refactorgnn.training.config import LookupConfig, ReFactorConfig, TrainConfig
 
 
@@ -40,7 +41,7 @@ class Epochs(ABC):
 
     def run(self, optimizer: torch.optim.Optimizer, epoch: int) -> float:
         """One epoch; returns the mean loss of a triple."""
-        torch.manual_seed(hash((self.config.seed, epoch)) % 2**63)  # tuples of integers hash alike everywhere
+        torch.manual_seed(combined_seed(self.config.seed, epoch))
         mean = self._run(optimizer, epoch)
         if not torch.isfinite(torch.tensor(mean)):
             raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
@@ -107,7 +108,7 @@ class ReFactorEpochs(Epochs):
             messages, targets = self._split()
             if states is None:
                 states = self.model.features(self.graph, messages, draw=epoch)
-            states, sums = self.model.apply_layer(states, sums, messages)
+            states, sums = self.model.layer.step(states, messages, sums)
             total += self._step(optimizer, self._loss(states, targets))
             states = states.detach()
             sums = None if sums is None else sums.detach()

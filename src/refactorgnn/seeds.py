@@ -1,0 +1,8 @@
+"""Seeds made of two numbers, so that each epoch or draw has its own, whatever was computed before it."""
+
+from __future__ import annotations
+
+
+def combined_seed(seed: int, number: int) -> int:
+    """A seed for the ``number``-th part of what ``seed`` stands for; Python hashes tuples of integers without salt."""
+    return hash((seed, number)) % 2**63

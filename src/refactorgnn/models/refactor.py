@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.layers import NTerm, Optimizer, ReFactorConv
-from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
+from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
 
 
-class ReFactorGNN(LinkPredictor):
+class ReFactorGNN(StateEncoder):
     """A ReFactor GNN of finite depth (Chen et al., NeurIPS 2022).
 
     Its parameters are the relation embeddings, shared by all layers, and those of the features: their number does not
@@ -56,10 +53,8 @@ class ReFactorGNN(LinkPredictor):
         seed: int = 0,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
-        super().__init__(relations)
-        self.features = features
+        super().__init__(relations, features, num_draws=num_draws)
         self.num_layers = num_layers
-        self.num_draws = num_draws
         self.layer = ReFactorConv(
             dim,
             2 * len(relations),
@@ -75,44 +70,14 @@ class ReFactorGNN(LinkPredictor):
         initial = init_scale * torch.randn(self.layer.relations.shape, generator=generator)
         self.layer.relations = nn.Parameter(initial)
 
-    def encode(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:
-        """The states of all entities after ``L`` layers over ``queries``; shape ``(num_entities, dim)``."""
-        states: Tensor = self.features(graph, queries, draw)
+    @property
+    def relation_embeddings(self) -> nn.Parameter:
+        """``ψ``, shared by all layers and the decoder."""
+        return self.layer.relations
+
+    def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
+        """The states after ``L`` layers over ``queries``; shape ``(num_entities, dim)``."""
         sums: Tensor | None = None
         for _ in range(self.num_layers):
             states, sums = self.layer.step(states, queries, sums)
         return states
-
-    @torch.no_grad()
-    def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> QueryScorer:
-        """Compute the states of the graph's entities, for each random draw."""
-        relations = self.layer.relations.detach()
-        queries = graph.queries(*message_splits).to(relations.device)
-        members = [
-            EmbeddingScorer(self.scorer, self.encode(graph, queries, draw), relations) for draw in range(self.num_draws)
-        ]
-        return members[0] if len(members) == 1 else MeanScorer(members)
-
-
-class MeanScorer:
-    """The mean of the scores of several models over the same entities."""
-
-    def __init__(self, members: Sequence[EmbeddingScorer]) -> None:
-        self.members = members
-
-    @property
-    def num_entities(self) -> int:
-        """The number of candidates."""
-        return self.members[0].num_entities
-
-    @property
-    def device(self) -> torch.device:
-        """Where questions must be put."""
-        return self.members[0].device
-
-    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
-        """The mean scores of all entities; shape ``(num_questions, num_entities)``."""
-        total = self.members[0].scores(subjects, relations)
-        for member in self.members[1:]:
-            total += member.scores(subjects, relations)
-        return total.div_(len(self.members))

@@ -1,0 +1,266 @@
+"""The baselines of the paper that compute entity states: no pretraining, R-GCN and GAT, on PyG's own convolutions.
+
+All are :class:`~refactorgnn.models.encoder.StateEncoder`: features, facts and decoder are those of the ReFactor GNN, so
+that what differs is the layer alone. Unlike its, theirs have weights of their own: parameters grow with the depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, elu, relu
+
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.data.vocabulary import Vocabulary
+from refactorgnn.errors import UserError
+from refactorgnn.models.encoder import StateEncoder
+from refactorgnn.models.features import Features
+from refactorgnn.scorers import make_scorer
+from refactorgnn.seeds import combined_seed
+
+# Parts of a seed, beyond those that the draws of the features take: nothing is to start as a copy of the features.
+_RELATIONS, _LAYERS = 2**62, 2**62 + 1
+
+
+def edges_of(queries: QueryIndex) -> tuple[Tensor, Tensor]:
+    """The edges that messages pass over, as PyG wants them.
+
+    The fact ``(s, r, o)`` is an edge of type ``r`` from ``o`` to ``s``: a subject hears from the objects of its own
+    queries, so ``N_r(s)`` is one row of the index. The reciprocal fact ``(o, r⁻¹, s)`` is the edge back.
+
+    Returns:
+        ``edge_index`` of shape ``(2, num_triples)``, sources ``o`` above targets ``s``, and ``edge_type`` of shape
+        ``(num_triples,)``.
+    """
+    rows = queries.answers.rows
+    return torch.stack([queries.answers.columns, queries.subjects[rows]]), queries.relations[rows]
+
+
+@contextmanager
+def _drawn_from(seed: int) -> Iterator[None]:
+    """What is drawn inside depends on ``seed`` alone, and the global generator stays as it was.
+
+    PyG's layers draw their weights from the global generator and take no other. They are made on the CPU, so the
+    generators of other devices are left alone (``torch.manual_seed`` would reset them).
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+class _Baseline(StateEncoder):
+    """A model with relation embeddings for the decoder only: no layer reads them."""
+
+    def __init__(
+        self,
+        relations: Vocabulary,
+        features: Features,
+        scorer: str,
+        dim: int,
+        num_draws: int,
+        init_scale: float,
+        seed: int,
+    ) -> None:
+        super().__init__(relations, features, num_draws=num_draws)
+        self.scorer = make_scorer(scorer, dim)
+        generator = torch.Generator().manual_seed(combined_seed(seed, _RELATIONS))
+        shape = (2 * len(relations), self.scorer.relation_dim)
+        self.relations = nn.Parameter(init_scale * torch.randn(shape, generator=generator))
+
+    @property
+    def relation_embeddings(self) -> nn.Parameter:
+        """The decoder's relation embeddings."""
+        return self.relations
+
+
+class NoPretrain(_Baseline):
+    """The decoder on the features, with nothing learned: what the others have to beat.
+
+    States are the features, relation embeddings are their initial values, and neither asks for a gradient.
+
+    Args:
+        relations: The relations; reciprocals are added.
+        features: The states of the entities; their own weights, if any, are frozen.
+        scorer: The name of a registered scorer.
+        dim: The width of an entity state.
+        num_draws: How many random draws of the features are averaged when answering.
+        init_scale: The standard deviation of the relation embeddings.
+        seed: Their seed.
+    """
+
+    def __init__(
+        self,
+        relations: Vocabulary,
+        features: Features,
+        scorer: str = "distmult",
+        dim: int = 384,
+        *,
+        num_draws: int = 1,
+        init_scale: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
+        self.requires_grad_(False)
+
+    def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
+        """The features, as they are."""
+        return states
+
+
+class RGCN(_Baseline):
+    r"""R-GCN (`Schlichtkrull et al., 2018 <https://arxiv.org/abs/1703.06103>`_) with basis decomposition.
+
+    A layer is PyG's ``RGCNConv``:
+
+    .. math::
+        h'_s = W_0 h_s + b + \sum_r \frac{1}{|N_r(s)|} \sum_{o \in N_r(s)} W_r h_o,
+        \qquad W_r = \textstyle\sum_b a_{rb} V_b,
+
+    with ReLU and dropout between layers and neither after the last. ``L`` layers have
+    ``L ((B + 1) dim² + 2 |R| B + dim)`` parameters.
+
+    Cost: with bases ``RGCNConv`` never takes its ``segment_matmul`` path; it makes all ``2 |R|`` matrices ``W_r`` and
+    goes through the relations one by one, each with a pass over ``edge_type``, a mean of shape ``(|V|, dim)`` and its
+    product with ``W_r``. A layer hence takes ``2 |R| |V| dim²`` multiplications whatever the number of edges, and
+    training keeps the means: ``2 |R| |V| dim`` numbers. For FB15k-237 (2 · 237 relations, 14,541 entities,
+    544,230 edges) and ``dim=384`` these are 10.6 GB and 10¹² multiplications a layer, a task for a GPU; without
+    gradients one mean is held at a time. ``FastRGCNConv`` would hold ``|E| dim²`` numbers, 321 GB.
+
+    Args:
+        relations: The relations; reciprocals are added.
+        features: Where the states of the entities start.
+        scorer: The name of a registered scorer.
+        dim: The width of an entity state.
+        num_layers: ``L``.
+        num_bases: ``B``, shared by the relations of a layer.
+        dropout: The share of the numbers between layers that is dropped while training.
+        num_draws: How many random draws of the features are averaged when answering.
+        init_scale: The standard deviation of the decoder's initial relation embeddings.
+        seed: The seed of all initial weights.
+    """
+
+    def __init__(
+        self,
+        relations: Vocabulary,
+        features: Features,
+        scorer: str = "distmult",
+        dim: int = 384,
+        *,
+        num_layers: int = 2,
+        num_bases: int = 8,
+        dropout: float = 0.0,
+        num_draws: int = 1,
+        init_scale: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        from torch_geometric.nn import RGCNConv  # slow to import, and few callers need it
+
+        super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
+        _check_at_least_one(num_layers=num_layers, num_bases=num_bases)
+        self.dropout = dropout
+        with _drawn_from(combined_seed(seed, _LAYERS)):
+            self.layers = nn.ModuleList(
+                RGCNConv(dim, dim, 2 * len(relations), num_bases=num_bases) for _ in range(num_layers)
+            )
+
+    def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
+        """The states after all layers over ``queries``; shape ``(num_entities, dim)``."""
+        edge_index, edge_type = edges_of(queries)
+        for number, layer in enumerate(self.layers):
+            if number > 0:
+                states = dropout(relu(states), self.dropout, self.training)
+            states = layer(states, edge_index, edge_type)
+        return states
+
+
+class GAT(_Baseline):
+    r"""A graph attention network (`Veličković et al., 2018 <https://arxiv.org/abs/1710.10903>`_) that reads edge types.
+
+    A layer is PyG's ``GATConv``; each of its heads computes ``dim / heads`` numbers,
+
+    .. math::
+        h'_s = b + \sum_{(s, r, o)} \alpha_{sro} \Theta h_o, \qquad
+        \alpha_{sro} = \mathrm{softmax}_{(r, o)}\, \mathrm{LeakyReLU}
+        \big(a_t \cdot \Theta h_s + a_s \cdot \Theta h_o + a_e \cdot \Theta_e e_r\big),
+
+    with ELU and dropout between layers and neither after the last. ``e_r`` is learned for each relation and layer. A
+    relation acts on the attention only, by one number for each head, so embeddings of width ``heads`` say all there is
+    to say.
+
+    Self-loops and residuals are PyG's default: facts ``(s, r, s)`` make way for one loop at every entity, whose ``e`` is
+    the mean over the edges that reach it from others (0 without any); there is no residual connection, the loop carries
+    the state. An isolated entity becomes ``Θ h + b``.
+
+    With ``combine``, the result is a learned linear map of the outputs of all layers side by side: jumping knowledge
+    by concatenation (`Xu et al., 2018 <https://arxiv.org/abs/1806.03536>`_), PyG's ``JumpingKnowledge("cat")``.
+
+    ``L`` layers have ``L (dim² + heads dim + 4 dim + 2 |R| heads)`` parameters, ``combine`` adds ``L dim² + dim``.
+    Training keeps two arrays of ``|E| dim`` numbers a layer, of the edges' types and of their sources: together 1.7 GB
+    for FB15k-237 and ``dim=384``.
+
+    Args:
+        relations: The relations; reciprocals are added.
+        features: Where the states of the entities start.
+        scorer: The name of a registered scorer.
+        dim: The width of an entity state, a multiple of ``heads``.
+        num_layers: ``L``.
+        heads: The number of attention heads, side by side in a state.
+        combine: Whether the decoder gets the outputs of all layers or the last one's.
+        dropout: The share of the numbers between layers that is dropped while training.
+        num_draws: How many random draws of the features are averaged when answering.
+        init_scale: The standard deviation of the decoder's initial relation embeddings.
+        seed: The seed of all initial weights.
+    """
+
+    def __init__(
+        self,
+        relations: Vocabulary,
+        features: Features,
+        scorer: str = "distmult",
+        dim: int = 384,
+        *,
+        num_layers: int = 3,
+        heads: int = 8,
+        combine: bool = False,
+        dropout: float = 0.0,
+        num_draws: int = 1,
+        init_scale: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        from torch_geometric.nn import GATConv, JumpingKnowledge  # slow to import, and few callers need them
+
+        super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
+        _check_at_least_one(num_layers=num_layers, heads=heads)
+        if dim % heads:
+            raise UserError(f"dim={dim} cannot be shared by {heads} heads: choose a dim that is a multiple of {heads}.")
+        self.dropout = dropout
+        with _drawn_from(combined_seed(seed, _LAYERS)):
+            self.edge_types = nn.ModuleList(nn.Embedding(2 * len(relations), heads) for _ in range(num_layers))
+            self.layers = nn.ModuleList(
+                GATConv(dim, dim // heads, heads=heads, edge_dim=heads) for _ in range(num_layers)
+            )
+            self.combined = (
+                nn.Sequential(JumpingKnowledge("cat"), nn.Linear(num_layers * dim, dim)) if combine else None
+            )
+
+    def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
+        """The states after all layers over ``queries``; shape ``(num_entities, dim)``."""
+        edge_index, edge_type = edges_of(queries)
+        outputs: list[Tensor] = []
+        for embedding, layer in zip(self.edge_types, self.layers, strict=True):
+            if outputs:
+                states = dropout(elu(outputs[-1]), self.dropout, self.training)
+            outputs.append(layer(states, edge_index, embedding(edge_type)))
+        if self.combined is None:
+            return outputs[-1]
+        result: Tensor = self.combined(outputs)
+        return result
+
+
+def _check_at_least_one(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise UserError(f"{name}={count} leaves nothing to compute: choose 1 or more.")

@@ -190,9 +190,9 @@ class GAT(_Baseline):
     relation acts on the attention only, by one number for each head, so embeddings of width ``heads`` say all there is
     to say.
 
-    Self-loops and residuals are PyG's default: facts ``(s, r, s)`` make way for one loop at every entity, whose ``e`` is
-    the mean over the edges that reach it from others (0 without any); there is no residual connection, the loop carries
-    the state. An isolated entity becomes ``Θ h + b``.
+    Self-loops and residuals are PyG's defaults: facts ``(s, r, s)`` make way for one loop at every entity, whose ``e``
+    is the mean over the edges that reach it from others (0 without any); there is no residual connection, the loop
+    carries the state. An isolated entity becomes ``Θ h + b``.
 
     With ``combine``, the result is a learned linear map of the outputs of all layers side by side: jumping knowledge
     by concatenation (`Xu et al., 2018 <https://arxiv.org/abs/1806.03536>`_), PyG's ``JumpingKnowledge("cat")``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
@@ -14,6 +14,10 @@ from refactorgnn.predict.predictor import Answer, Predictor
 from refactorgnn.runs import Run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loop import check_trainable, fit
+from refactorgnn.training.processes import launch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def train(
@@ -47,15 +51,24 @@ def train(
     config = TrainConfig.from_dict({"dataset": str(dataset), **settings})
     name = Path(config.dataset).resolve().name.split(".")[0]
     path = Path(out) if out else Path("runs") / f"{name}-{config.model}-{config.scorer}-{config.seed}"
-    if resume and (path / "config.yaml").is_file():
-        run = _same_settings(Run.open(path), config)
-    else:
-        Run(path).check_vacant()  # before a download
-        graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
-        check_trainable(config, graph)
-        run = Run.create(path, config, graph)
-    fit(run, progress=progress)
-    return run
+    launch(config, _train, config, path, resume, data_root, progress)
+    return Run.open(path)
+
+
+def _train(
+    fabric: Fabric, config: TrainConfig, path: Path, resume: bool, data_root: str | Path | None, progress: bool
+) -> None:
+    """What every process of a training does; the first makes the run, the others wait for it."""
+    if fabric.is_global_zero:
+        if resume and (path / "config.yaml").is_file():
+            _same_settings(Run.open(path), config)
+        else:
+            Run(path).check_vacant()  # before a download
+            graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
+            check_trainable(config, graph)
+            Run.create(path, config, graph)
+    fabric.barrier()
+    fit(Run.open(path), fabric, progress=progress and fabric.is_global_zero)
 
 
 def evaluate(
@@ -152,7 +165,7 @@ def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, pr
     return source if isinstance(source, KnowledgeGraph) else load_graph(source, data_root=data_root, progress=progress)
 
 
-def _same_settings(run: Run, config: TrainConfig) -> Run:
+def _same_settings(run: Run, config: TrainConfig) -> None:
     old, new = run.config.model_dump(), config.model_dump()
     changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new[name]]
     if changed:
@@ -161,4 +174,3 @@ def _same_settings(run: Run, config: TrainConfig) -> Run:
             f"the run to resume has other settings ({', '.join(changed)})",
             "repeat them or choose another --out",
         )
-    return run

@@ -200,14 +200,27 @@ class ReFactorConv(nn.Module):
         return (moved, sums) if return_sum_of_squares and sums is not None else moved
 
     def step(
-        self, x: Tensor, queries: QueryIndex, sum_of_squares: Tensor | None = None
+        self,
+        x: Tensor,
+        queries: QueryIndex,
+        sum_of_squares: Tensor | None = None,
+        *,
+        alpha: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """One layer with what its optimiser carries on to the next: AdaGrad's sums, or None."""
+        """One layer with what its optimiser carries on to the next: AdaGrad's sums, or None.
+
+        Args:
+            x: The node states.
+            queries: The edges, grouped.
+            sum_of_squares: AdaGrad's sums from the layers before.
+            alpha: A step size to use instead of the layer's own, a learned one for instance.
+        """
         gradient = self.gradient(x, queries)
+        size = self.alpha if alpha is None else alpha
         if self.optimizer == "sgd":
-            return x + self.alpha * gradient, None
+            return x + size * gradient, None
         sums = gradient.square() if sum_of_squares is None else sum_of_squares + gradient.square()
-        return x + self.alpha * _adagrad_direction(gradient, sums, self.epsilon), sums
+        return x + size * _adagrad_direction(gradient, sums, self.epsilon), sums
 
     def gradient(self, x: Tensor, queries: QueryIndex) -> Tensor:
         """``∇H`` with the regulariser's part: the direction of the step, before its scaling."""
@@ -237,6 +250,12 @@ class ReFactorConv(nn.Module):
             f"{self.scorer!r}, num_relations={self.num_relations}, alpha={self.alpha}, optimizer={self.optimizer!r}, "
             f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}"
         )
+
+
+def partition(queries: QueryIndex, num_parts: int) -> list[QueryIndex]:
+    """A random partition of the questions into mini-batches of nearly equal size, by torch's own generator."""
+    order = torch.randperm(queries.num_queries).to(queries.subjects.device)
+    return [queries.take(rows) for rows in order.tensor_split(min(num_parts, max(1, queries.num_queries)))]
 
 
 def _adagrad_direction(gradient: Tensor, sums: Tensor, epsilon: float) -> Tensor:

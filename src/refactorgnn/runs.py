@@ -33,11 +33,9 @@ from torch import Tensor
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_folder, save_graph
 from refactorgnn.devices import usable_device
-from refactorgnn.errors import FileError, UserError
+from refactorgnn.errors import FileError
 from refactorgnn.models.base import LinkPredictor
-from refactorgnn.models.features import make_features
-from refactorgnn.models.lookup import Lookup
-from refactorgnn.models.refactor import ReFactorGNN
+from refactorgnn.models.features import Features
 from refactorgnn.provenance import provenance
 from refactorgnn.storage import (
     atomic_folder,
@@ -47,12 +45,15 @@ from refactorgnn.storage import (
     write_error,
     write_text,
 )
-from refactorgnn.training.config import ReFactorConfig, TrainConfig
+from refactorgnn.training.building import build_model
+from refactorgnn.training.config import TrainConfig
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
-# In torch's words for sizes that it cannot allocate or count.
-_TOO_LARGE = ("allocate", "overflow")
+# Settings that say where and how to compute, not what.
+_CIRCUMSTANCES = {
+    "dataset", "accelerator", "devices", "strategy", "log", "threads", "memory_budget_mb",
+}  # fmt: skip
 _SIDECAR_KEYS = ("model", "scorer", "dim", "graph", "notes", "entities_sha256", "relations_sha256", "fingerprint")
 
 
@@ -203,50 +204,9 @@ class Run:
         write_text(self.path / "metrics.jsonl", "".join(kept))
 
 
-def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
-    """The untrained model that the settings describe."""
-    try:
-        if isinstance(config, ReFactorConfig):
-            return _build_refactor(config, graph)
-        return Lookup(
-            graph.entities,
-            graph.relations,
-            config.scorer,
-            config.dim,
-            init_scale=config.init_scale,
-            dropout=config.dropout,
-            n3=config.n3,
-            seed=config.seed,
-        )
-    except (RuntimeError, TypeError) as error:
-        if not any(word in str(error).lower() for word in _TOO_LARGE):
-            raise
-        raise UserError(
-            f"dim={config.dim} is too large for memory with {graph.num_entities:,} entities and "
-            f"{graph.num_relations:,} relations: choose a smaller one."
-        ) from error
-
-
-def _build_refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN:
-    return ReFactorGNN(
-        graph.relations,
-        make_features(config.features, config.dim, graph, seed=config.seed),
-        config.scorer,
-        config.dim,
-        num_layers=config.layers,
-        alpha=config.alpha,
-        layer_optimizer=config.layer_optimizer,
-        n3=config.n3,
-        n_term=config.n_term,
-        num_draws=config.draws,
-        init_scale=config.init_scale,
-        seed=config.seed,
-        memory_budget=config.memory_budget_mb * 2**20,
-    )
-
-
 def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
     """What ``model.json`` says of a model before it is trained."""
+    features = getattr(model, "features", None)
     return {
         "format": FORMAT,
         "model": config.model,
@@ -260,14 +220,14 @@ def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) 
         "relations_sha256": graph.relations.sha256,
         "fingerprint": _fingerprint(config, graph),
         "notes": list(graph.notes),
-        "features": model.features.provenance() if isinstance(model, ReFactorGNN) else None,
-        "trained_with": provenance(config.device),
+        "features": features.provenance() if isinstance(features, Features) else None,
+        "trained_with": provenance(),
     }
 
 
 def _fingerprint(config: TrainConfig, graph: KnowledgeGraph) -> str:
     """What the weights are the outcome of: settings, names and training triples, wherever they lie or are computed."""
-    settings = config.model_dump(exclude={"dataset", "device", "threads", "memory_budget_mb"})
+    settings = config.model_dump(exclude=_CIRCUMSTANCES)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update((graph.entities.sha256 + graph.relations.sha256).encode())
     digest.update(graph.triples("train").numpy().tobytes())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Parts of a seed beyond those that epochs and draws take: nothing is to start as a copy of something else.
+RELATIONS, LAYERS, SIGNATURE, PROJECTION = range(2**62, 2**62 + 4)
+
 
 def combined_seed(seed: int, number: int) -> int:
     """A seed for the ``number``-th part of what ``seed`` stands for; Python hashes tuples of integers without salt."""

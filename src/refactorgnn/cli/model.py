@@ -68,7 +68,7 @@ def train(
     init_scale: Annotated[float | None, _setting("init_scale")] = None,
     validate_every: Annotated[int | None, _setting("validate_every")] = None,
     patience: Annotated[int | None, _setting("patience")] = None,
-    device: Annotated[str | None, _setting("device")] = None,
+    accelerator: Annotated[str | None, _setting("accelerator")] = None,
     threads: Annotated[int | None, _setting("threads")] = None,
     memory_budget_mb: Annotated[int | None, _setting("memory_budget_mb")] = None,
     out: Annotated[

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
-from refactorgnn.seeds import combined_seed
+from refactorgnn.seeds import PROJECTION, SIGNATURE, combined_seed
 
 FEATURES = ("random", "text", "signature")
 
@@ -74,7 +74,7 @@ class SignatureFeatures(Features):
     def __init__(self, num_relations: int, dim: int, scale: float = 0.1, seed: int = 0) -> None:
         super().__init__()
         self.scale = scale
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(combined_seed(seed, SIGNATURE))
         self.weight = nn.Parameter(scale * torch.randn(num_relations, dim, generator=generator))
 
     def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
@@ -105,7 +105,7 @@ class TextFeatures(Features):
         width = self._matrix(graph).shape[1]
         self.projection: nn.Parameter | None = None
         if width != dim:
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator().manual_seed(combined_seed(seed, PROJECTION))
             self.projection = nn.Parameter(torch.randn(width, dim, generator=generator) / width**0.5)
 
     def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
@@ -151,13 +151,16 @@ def feature_names(names: str) -> list[str]:
     return parts
 
 
-def make_features(names: str, dim: int, graph: KnowledgeGraph, *, seed: int = 0) -> Features:
+def make_features(
+    names: str, dim: int, graph: KnowledgeGraph, *, encoder: str | None = None, seed: int = 0
+) -> Features:
     """The features of a name such as ``"text"`` or ``"signature+random"``.
 
     Args:
         names: Names joined with ``+``.
         dim: The width.
         graph: The graph to train on.
+        encoder: The name or folder of the sentence encoder of ``text``, the bundled one if not given.
         seed: The seed.
     """
     parts: list[Features] = []
@@ -167,5 +170,5 @@ def make_features(names: str, dim: int, graph: KnowledgeGraph, *, seed: int = 0)
         elif name == "signature":
             parts.append(SignatureFeatures(2 * graph.num_relations, dim, seed=seed))
         else:
-            parts.append(TextFeatures(dim, graph, seed=seed))
+            parts.append(TextFeatures(dim, graph, encoder, seed=seed))
     return parts[0] if len(parts) == 1 else SumOfFeatures(parts)

@@ -19,10 +19,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.scorers import make_scorer
-from refactorgnn.seeds import combined_seed
-
-# Parts of a seed, beyond those that the draws of the features take: nothing is to start as a copy of the features.
-_RELATIONS, _LAYERS = 2**62, 2**62 + 1
+from refactorgnn.seeds import LAYERS, RELATIONS, combined_seed
 
 
 def edges_of(queries: QueryIndex) -> tuple[Tensor, Tensor]:
@@ -66,7 +63,7 @@ class _Baseline(StateEncoder):
     ) -> None:
         super().__init__(relations, features, num_draws=num_draws)
         self.scorer = make_scorer(scorer, dim)
-        generator = torch.Generator().manual_seed(combined_seed(seed, _RELATIONS))
+        generator = torch.Generator().manual_seed(combined_seed(seed, RELATIONS))
         shape = (2 * len(relations), self.scorer.relation_dim)
         self.relations = nn.Parameter(init_scale * torch.randn(shape, generator=generator))
 
@@ -161,7 +158,7 @@ class RGCN(_Baseline):
         super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
         _check_at_least_one(num_layers=num_layers, num_bases=num_bases)
         self.dropout = dropout
-        with _drawn_from(combined_seed(seed, _LAYERS)):
+        with _drawn_from(combined_seed(seed, LAYERS)):
             self.layers = nn.ModuleList(
                 RGCNConv(dim, dim, 2 * len(relations), num_bases=num_bases) for _ in range(num_layers)
             )
@@ -237,7 +234,7 @@ class GAT(_Baseline):
         if dim % heads:
             raise UserError(f"dim={dim} cannot be shared by {heads} heads: choose a dim that is a multiple of {heads}.")
         self.dropout = dropout
-        with _drawn_from(combined_seed(seed, _LAYERS)):
+        with _drawn_from(combined_seed(seed, LAYERS)):
             self.edge_types = nn.ModuleList(nn.Embedding(2 * len(relations), heads) for _ in range(num_layers))
             self.layers = nn.ModuleList(
                 GATConv(dim, dim // heads, heads=heads, edge_dim=heads) for _ in range(num_layers)

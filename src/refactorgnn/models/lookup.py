@@ -15,7 +15,7 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET, negative_log_likelihood
-from refactorgnn.scorers import DotScorer, make_scorer
+from refactorgnn.scorers import DotScorer, Scorer, make_scorer
 
 
 class Lookup(LinkPredictor):
@@ -62,39 +62,70 @@ class Lookup(LinkPredictor):
         Raises:
             UserError: if the graph has entities the model has not been trained on.
         """
-        ids = torch.from_numpy(self.entity_names.ids(graph.entities.names))
-        unknown = torch.nonzero(ids < 0).flatten()
-        if len(unknown):
-            name = graph.entities[int(unknown[0])]
-            raise UserError(
-                f"a lookup model knows only the entities it was trained on, and {len(unknown):,} of the "
-                f"{graph.num_entities:,} entities of graph {graph.name!r} are new to it, such as {name!r}: "
-                "evaluate it on the graph it was trained on."
-            )
+        ids = known_entity_ids(self.entity_names, graph, "a lookup model")
         states, relations = self.states.detach(), self.relations.detach()
         return EmbeddingScorer(self.scorer, states[ids.to(states.device)], relations)
 
     def loss(self, batch: QueryIndex, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> Tensor:
         """The mean over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``."""
-        subjects = embedding(batch.subjects, self.states)
-        relations = embedding(batch.relations, self.relations)
-        dropped_s = dropout(subjects, self.dropout, self.training)
-        dropped_r = dropout(relations, self.dropout, self.training)
-        if isinstance(self.scorer, DotScorer):
-            queries, candidates = self.scorer.query(dropped_s, dropped_r), self.scorer.candidates(self.states)
-            total = negative_log_likelihood(queries, candidates, batch.answers, memory_budget=memory_budget)
-        else:
-            total = autograd_path.negative_log_likelihood(
-                self.scorer, dropped_s, dropped_r, self.states, batch.answers, memory_budget
-            )
-        if self.n3:
-            total = total + self.n3 * self._cubes(batch, subjects, relations)
-        return total / batch.num_triples
+        return self.total_loss(batch, memory_budget) / batch.num_triples
 
-    def _cubes(self, batch: QueryIndex, subjects: Tensor, relations: Tensor) -> Tensor:
-        """The sum of ``‖s‖³ + ‖r‖³ + ‖o‖³`` over the triples; a complex number counts once, by its modulus."""
-        counts = batch.answers.counts.to(subjects.dtype)
-        of_query = self.scorer.n3_norm(subjects) + self.scorer.n3_norm(relations)
-        objects, times = torch.unique(batch.answers.columns, return_counts=True)  # few of all entities are in a batch
-        of_objects = self.scorer.n3_norm(embedding(objects, self.states))
-        return torch.dot(counts, of_query) + torch.dot(times.to(counts.dtype), of_objects)
+    def total_loss(self, batch: QueryIndex, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> Tensor:
+        """The sum whose mean :meth:`loss` is."""
+        return factorisation_loss(
+            self.scorer,
+            self.states,
+            self.relations,
+            batch,
+            dropout_rate=self.dropout if self.training else 0.0,
+            n3=self.n3,
+            memory_budget=memory_budget,
+        )
+
+
+def factorisation_loss(
+    scorer: Scorer,
+    states: Tensor,
+    relations: Tensor,
+    batch: QueryIndex,
+    *,
+    dropout_rate: float,
+    n3: float,
+    memory_budget: int,
+) -> Tensor:
+    """The sum over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``, over all entities."""
+    subjects, chosen = embedding(batch.subjects, states), embedding(batch.relations, relations)
+    dropped_s, dropped_r = dropout(subjects, dropout_rate), dropout(chosen, dropout_rate)
+    if isinstance(scorer, DotScorer):
+        queries, candidates = scorer.query(dropped_s, dropped_r), scorer.candidates(states)
+        total = negative_log_likelihood(queries, candidates, batch.answers, memory_budget=memory_budget)
+    else:
+        total = autograd_path.negative_log_likelihood(
+            scorer, dropped_s, dropped_r, states, batch.answers, memory_budget
+        )
+    if not n3:
+        return total
+    # A complex number counts once, by its modulus; few of all entities are objects of a batch.
+    counts = batch.answers.counts.to(subjects.dtype)
+    objects, times = torch.unique(batch.answers.columns, return_counts=True)
+    of_queries = torch.dot(counts, scorer.n3_norm(subjects) + scorer.n3_norm(chosen))
+    of_objects = torch.dot(times.to(counts.dtype), scorer.n3_norm(embedding(objects, states)))
+    return total + n3 * (of_queries + of_objects)
+
+
+def known_entity_ids(entities: Vocabulary, graph: KnowledgeGraph, model: str) -> Tensor:
+    """The ids in ``entities`` of the entities of ``graph``.
+
+    Raises:
+        UserError: if some are unknown.
+    """
+    ids = torch.from_numpy(entities.ids(graph.entities.names))
+    unknown = torch.nonzero(ids < 0).flatten()
+    if len(unknown):
+        name = graph.entities[int(unknown[0])]
+        raise UserError(
+            f"{model} knows only the entities it was trained on, and {len(unknown):,} of the "
+            f"{graph.num_entities:,} entities of graph {graph.name!r} are new to it, such as {name!r}: "
+            "evaluate it on the graph it was trained on."
+        )
+    return ids

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,14 +14,16 @@ from refactorgnn.layers import NTerm, Optimizer, ReFactorConv
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
+from refactorgnn.seeds import RELATIONS, combined_seed
 
 
 class ReFactorGNN(StateEncoder):
     """A ReFactor GNN of finite depth (Chen et al., NeurIPS 2022).
 
-    Its parameters are the relation embeddings, shared by all layers, and those of the features: their number does not
-    depend on the depth, nor on the entities. Bound to a graph, it starts from the features of its entities and applies
-    ``L`` layers over its facts, so entities that training never saw are answered about like any others.
+    Its parameters are the relation embeddings, shared by all layers, and those of the features: their number depends
+    neither on the depth (unless step sizes are learned) nor on the entities. Bound to a graph, it starts from the
+    features of its entities and applies ``L`` layers over its facts, so entities that training never saw are answered
+    about like any others.
 
     Args:
         relations: The relations; reciprocals are added.
@@ -32,6 +37,7 @@ class ReFactorGNN(StateEncoder):
         n_term: ``"exact"``, ``"paper"`` or ``"none"``.
         num_draws: How many random draws of the features are averaged when answering.
         init_scale: The standard deviation of the initial relation embeddings.
+        learned_steps: Whether each layer learns its own step size, from ``alpha`` on: ``L`` more parameters.
         seed: Their seed.
         memory_budget: Bytes of temporaries of a layer.
     """
@@ -50,15 +56,18 @@ class ReFactorGNN(StateEncoder):
         n_term: NTerm = "exact",
         num_draws: int = 1,
         init_scale: float = 0.1,
+        learned_steps: bool = False,
         seed: int = 0,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
         super().__init__(relations, features, num_draws=num_draws)
         self.num_layers = num_layers
-        self.layer = ReFactorConv(
-            dim,
-            2 * len(relations),
+        self.layer = seeded_layer(
+            relations,
             scorer,
+            dim,
+            init_scale=init_scale,
+            seed=seed,
             alpha=alpha,
             optimizer=layer_optimizer,
             n3=n3,
@@ -66,18 +75,34 @@ class ReFactorGNN(StateEncoder):
             memory_budget=memory_budget,
         )
         self.scorer = self.layer.scorer
-        generator = torch.Generator().manual_seed(seed)
-        initial = init_scale * torch.randn(self.layer.relations.shape, generator=generator)
-        self.layer.relations = nn.Parameter(initial)
+        # Logarithms, so that steps stay positive whatever is learned.
+        self.log_steps = nn.Parameter(torch.full((num_layers,), math.log(alpha))) if learned_steps else None
 
     @property
     def relation_embeddings(self) -> nn.Parameter:
         """``ψ``, shared by all layers and the decoder."""
         return self.layer.relations
 
+    def step(
+        self, states: Tensor, queries: QueryIndex, sums: Tensor | None, layer: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Layer number ``layer``, with what its optimiser carries on to the next."""
+        alpha = None if self.log_steps is None else self.log_steps[layer].exp()
+        return self.layer.step(states, queries, sums, alpha=alpha)
+
     def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
         """The states after ``L`` layers over ``queries``; shape ``(num_entities, dim)``."""
         sums: Tensor | None = None
-        for _ in range(self.num_layers):
-            states, sums = self.layer.step(states, queries, sums)
+        for layer in range(self.num_layers):
+            states, sums = self.step(states, queries, sums, layer)
         return states
+
+
+def seeded_layer(
+    relations: Vocabulary, scorer: str, dim: int, *, init_scale: float, seed: int, **options: Any
+) -> ReFactorConv:
+    """A layer for ``relations`` and their reciprocals; the other options are those of :class:`ReFactorConv`."""
+    layer = ReFactorConv(dim, 2 * len(relations), scorer, **options)
+    generator = torch.Generator().manual_seed(combined_seed(seed, RELATIONS))
+    layer.relations = nn.Parameter(init_scale * torch.randn(layer.relations.shape, generator=generator))
+    return layer

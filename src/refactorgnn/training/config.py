@@ -6,13 +6,27 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
 from refactorgnn.layers import NTerm, Optimizer
 from refactorgnn.models.features import feature_names
 from refactorgnn.scorers import SCORERS, make_scorer
+
+OptimizerName = Literal["adagrad", "adam", "sgd"]
+LOGGERS = ("csv", "tensorboard")
+
+
+def logger_names(names: str) -> list[str]:
+    """The names joined in ``names``, once it is certain that each is known and named once."""
+    parts = names.split("+") if names else []
+    for name in parts:
+        if name not in LOGGERS:
+            raise unknown_name("log", name, LOGGERS)
+    if len(set(parts)) < len(parts):
+        raise UserError(f"log {names!r} names the same twice: name each once.")
+    return parts
 
 
 class TrainConfig(BaseModel):
@@ -29,16 +43,29 @@ class TrainConfig(BaseModel):
     dim: Annotated[int, Field(ge=1, description="The width of an entity state, in real numbers.")] = 256
     seed: Annotated[int, Field(ge=0, lt=2**63, description="Seeds initial values, order, dropout, file splits.")] = 0
     epochs: Annotated[
-        int, Field(ge=1, description="The most epochs: passes over the questions, or cycles of L layers.")
+        int, Field(ge=0, description="The most epochs; what one is depends on the model. 0: keep the initial values.")
     ] = 100
-    optimizer: Annotated[Literal["adagrad", "adam"], Field(description="The optimiser.")] = "adagrad"
+    optimizer: Annotated[OptimizerName, Field(description="The optimiser.")] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, description="The optimiser's step size.")] = 0.1
+    weight_decay: Annotated[float, Field(ge=0, description="The optimiser's weight decay.")] = 0.0
+    clip: Annotated[float, Field(ge=0, description="The largest norm of a gradient; 0: any.")] = 0.0
     n3: Annotated[float, Field(ge=0, description="The weight of the N3 regulariser.")] = 1e-2
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout on subject and relation.")] = 0.0
     init_scale: Annotated[float, Field(gt=0, description="Standard deviation of the initial values.")] = 1e-3
     validate_every: Annotated[int, Field(ge=1, description="Epochs between two validations.")] = 3
     patience: Annotated[int, Field(ge=1, description="Validations without a better MRR before stopping.")] = 5
-    device: Annotated[str, Field(description="Where to compute: cpu, cuda, cuda:1, …")] = "cpu"
+    accelerator: Annotated[str, Field(description="Where to compute: cpu, gpu, cuda, mps, auto.")] = "auto"
+    devices: Annotated[
+        str, Field(pattern=r"^(auto|\d+|\d+(,\d+)*,?)$", description="How many, or their numbers: 2, 0,1")
+    ] = "1"
+    strategy: Annotated[
+        Literal["auto", "ddp", "ddp_spawn", "ddp_fork"],
+        Field(description="How several processes begin: by this command again (ddp), spawned (auto), forked."),
+    ] = "auto"
+    precision: Annotated[
+        Literal["32-true", "bf16-mixed"], Field(description="Of the score products: float32, or bfloat16 summed in it.")
+    ] = "32-true"
+    log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
     memory_budget_mb: Annotated[int, Field(ge=1, description="MiB of temporaries of the score products.")] = 128
 
@@ -48,6 +75,11 @@ class TrainConfig(BaseModel):
         if name not in SCORERS:
             raise unknown_name("scorer", name, list(SCORERS))
         return name
+
+    @field_validator("log")
+    @classmethod
+    def _known_loggers(cls, names: str) -> str:
+        return "+".join(logger_names(names))
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any], source: str | Path | None = None) -> TrainConfig:
@@ -79,39 +111,124 @@ class TrainConfig(BaseModel):
 
 
 class LookupConfig(TrainConfig):
-    """How to train a lookup (factorisation) model."""
+    """How to train a lookup (factorisation) model; an epoch is one pass over the training questions."""
 
     model: Annotated[Literal["lookup"], Field(description="The kind of model.")] = "lookup"
     batch_size: Annotated[int, Field(ge=1, description="Questions (subject, relation) in a batch.")] = 256
 
 
-class ReFactorConfig(TrainConfig):
-    """How to train a ReFactor GNN; an epoch is one cycle of as many steps as there are layers."""
+class FeatureConfig(TrainConfig):
+    """What models share whose states start from features."""
 
-    model: Annotated[Literal["refactor"], Field(description="The kind of model.")] = "refactor"
-    dim: Annotated[int, Field(ge=1)] = 384
-    optimizer: Literal["adagrad", "adam"] = "adam"
-    learning_rate: Annotated[float, Field(gt=0)] = 0.01
-    n3: Annotated[float, Field(ge=0)] = 0.0
-    init_scale: Annotated[float, Field(gt=0)] = 0.1
-    validate_every: Annotated[int, Field(ge=1)] = 10
-    layers: Annotated[int, Field(ge=1, description="The number L of layers.")] = 6
     features: Annotated[str, Field(description="Where states start: random, text, signature, joined with +.")] = (
         "random"
     )
-    alpha: Annotated[float, Field(gt=0, description="The step size of a layer.")] = 0.03
-    layer_optimizer: Annotated[Optimizer, Field(description="The optimiser whose step a layer is.")] = "adagrad"
-    n_term: Annotated[NTerm, Field(description="The global term of a layer.")] = "exact"
-    mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
-    draws: Annotated[int, Field(ge=1, description="Random draws of the features averaged when answering.")] = 1
+    text_encoder: Annotated[
+        str, Field(description="Name or folder of a sentence-transformers model; empty: all-MiniLM-L6-v2.")
+    ] = ""
 
     @field_validator("features")
     @classmethod
     def _known_features(cls, names: str) -> str:
         return "+".join(feature_names(names))
 
+    @model_validator(mode="after")
+    def _encoder_is_used(self) -> FeatureConfig:
+        if self.text_encoder and "text" not in self.features.split("+"):
+            raise UserError(
+                f"setting text_encoder is {self.text_encoder!r}, but features {self.features!r} read no texts: "
+                "add text to the features, or leave it out."
+            )
+        return self
 
-CONFIGS: dict[str, type[TrainConfig]] = {"lookup": LookupConfig, "refactor": ReFactorConfig}
+
+class ForgettingConfig(FeatureConfig):
+    """How to train with active forgetting; an epoch is one life of the table, from the features to the reset."""
+
+    model: Annotated[Literal["forgetting"], Field(description="The kind of model.")] = "forgetting"
+    batch_size: Annotated[int, Field(ge=0, description="Questions (subject, relation) in a batch; 0: all.")] = 256
+    forget_every: Annotated[int, Field(ge=1, description="Steps between two resets of the states.")] = 100
+
+
+class EncoderConfig(FeatureConfig):
+    """What models share that compute states from features and facts."""
+
+    dim: Annotated[int, Field(ge=1)] = 384
+    optimizer: OptimizerName = "adam"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.01
+    init_scale: Annotated[float, Field(gt=0)] = 0.1
+    validate_every: Annotated[int, Field(ge=1)] = 10
+    mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
+    draws: Annotated[int, Field(ge=1, description="Random draws of the features averaged when answering.")] = 1
+    steps_per_epoch: Annotated[int, Field(ge=1, description="Steps of an epoch, unless layer-wise.")] = 6
+
+
+class NoPretrainConfig(EncoderConfig):
+    """The features and the decoder as they are before any training."""
+
+    model: Annotated[Literal["no-pretrain"], Field(description="The kind of model.")] = "no-pretrain"
+    epochs: Annotated[Literal[0], Field()] = 0
+
+
+class GNNConfig(EncoderConfig):
+    """What the message-passing rivals share; an epoch is ``steps_per_epoch`` steps over the whole graph."""
+
+    layers: Annotated[int, Field(ge=1)] = 3
+
+
+class RGCNConfig(GNNConfig):
+    """How to train an R-GCN."""
+
+    model: Annotated[Literal["rgcn"], Field(description="The kind of model.")] = "rgcn"
+    layers: Annotated[int, Field(ge=1)] = 2
+    bases: Annotated[int, Field(ge=1, description="Matrices that those of the relations are made of.")] = 30
+
+
+class GATConfig(GNNConfig):
+    """How to train a graph attention network."""
+
+    model: Annotated[Literal["gat"], Field(description="The kind of model.")] = "gat"
+    heads: Annotated[int, Field(ge=1, description="Attention heads; dim must be a multiple.")] = 8
+    combine: Annotated[bool, Field(description="Combine the outputs of all layers.")] = False
+
+
+class ReFactorConfig(EncoderConfig):
+    """How to train a ReFactor GNN; an epoch is one cycle of its layers, one layer if it never ends."""
+
+    model: Annotated[Literal["refactor"], Field(description="The kind of model.")] = "refactor"
+    n3: Annotated[float, Field(ge=0)] = 0.0
+    layers: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["inf"],
+        Field(description="The number L of layers; inf: a cache that is never cleared, for one graph only."),
+    ] = 6
+    regime: Annotated[
+        Literal["layerwise", "unrolled"], Field(description="Learn through one layer at a time, or through all.")
+    ] = "layerwise"
+    alpha: Annotated[float, Field(gt=0, description="The step size of a layer.")] = 0.03
+    learned_steps: Annotated[bool, Field(description="Learn a step size for each layer, from alpha on.")] = False
+    layer_optimizer: Annotated[Optimizer, Field(description="The optimiser whose step a layer is.")] = "adagrad"
+    n_term: Annotated[NTerm, Field(description="The global term of a layer.")] = "exact"
+    parts: Annotated[
+        int, Field(ge=1, description="Mini-batches that the edges of a layer are partitioned into; 1: exact.")
+    ] = 1
+
+    @model_validator(mode="after")
+    def _infinite_is_transductive(self) -> ReFactorConfig:
+        if self.layers == "inf":
+            for name in ("regime", "learned_steps", "draws"):
+                if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                    raise UserError(f"setting {name}={value!r} needs a finite depth: leave it out with layers inf.")
+        return self
+
+
+CONFIGS: dict[str, type[TrainConfig]] = {
+    "lookup": LookupConfig,
+    "refactor": ReFactorConfig,
+    "rgcn": RGCNConfig,
+    "gat": GATConfig,
+    "no-pretrain": NoPretrainConfig,
+    "forgetting": ForgettingConfig,
+}
 
 
 def settings_by_name() -> dict[str, dict[str, FieldInfo]]:

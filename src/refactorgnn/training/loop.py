@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
-from refactorgnn.devices import usable_device
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import evaluate_ranking
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.forgetting import OPTIMIZERS
 from refactorgnn.progress import counting
 from refactorgnn.provenance import provenance
-from refactorgnn.runs import Run, build_model, load_optimizer_tensors, optimizer_tensors
+from refactorgnn.runs import Run, load_optimizer_tensors, optimizer_tensors
+from refactorgnn.seeds import combined_seed
 from refactorgnn.storage import remove_leftovers
+from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
-from refactorgnn.training.epochs import make_epochs
+from refactorgnn.training.loggers import RunLoggers, check_loggers
+from refactorgnn.training.processes import Share, make_fabric
+from refactorgnn.training.regimes import Regime, make_regime
 
-_OPTIMIZERS = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass
@@ -44,48 +54,42 @@ class Progress:
         return self.epoch >= config.epochs or (self.best_epoch > 0 and waited >= config.patience)
 
 
-def fit(run: Run, *, progress: bool = True) -> Progress:
+def fit(run: Run, fabric: Fabric | None = None, *, progress: bool = True) -> Progress:
     """Train the run's model from where it stands until it stops improving; the best weights end up in the run.
 
     Args:
         run: A run made by :meth:`Run.create`, or one that was interrupted.
+        fabric: The devices and processes, as the run's settings have them if not given. Every process calls this
+            function; the first one writes and validates.
         progress: Show a bar.
     """
-    config, graph = run.config, run.graph
-    check_trainable(config, graph)
+    config = run.config
+    check_trainable(config, run.graph)
     if config.threads:
         torch.set_num_threads(config.threads)
-    device = torch.device(config.device)
-    model = build_model(config, graph).to(device)
-    optimizer = _OPTIMIZERS[config.optimizer](model.parameters(), lr=config.learning_rate)
-    done = _resume(run, model, optimizer)
-    epochs = make_epochs(model, config, graph, device)
-    with counting("training", config.epochs, enabled=progress) as bar:
+    training = _Training(run, fabric or make_fabric(config))
+    done = training.done
+    with counting("training", config.epochs, enabled=progress) as bar, closing(training):
         bar.advance(done.epoch)
+        if config.epochs == 0:
+            training.validate({})
         while not done.is_exhausted(config):
-            started = time.perf_counter()
-            loss = epochs.run(optimizer, done.epoch + 1)
-            done.epoch += 1
-            if done.epoch % config.validate_every == 0 or done.epoch == config.epochs:
-                _validate(run, model, graph, done, loss, started)
-            else:
-                done.seconds += time.perf_counter() - started
-                run.append_record({"epoch": done.epoch, "loss": loss, "seconds": round(done.seconds, 3)})
-            tensors = {**model.state_dict(), **optimizer_tensors(optimizer)}
-            run.save_tensors(run.last_path, tensors, **vars(done))
+            loss = training.next_epoch()
             bar.advance(note=f"loss {loss:.3f}, best valid MRR {max(0.0, done.best_mrr):.3f}")
-    run.update_sidecar(
-        best_epoch=done.best_epoch,
-        valid_mrr=done.best_mrr,
-        seconds=round(done.seconds, 3),
-        trained_with=provenance(config.device),
-    )
+    if training.fabric.is_global_zero:
+        run.update_sidecar(
+            best_epoch=done.best_epoch,
+            valid_mrr=done.best_mrr,
+            seconds=round(done.seconds, 3),
+            trained_with=provenance(str(training.fabric.device)),
+        )
+    training.fabric.barrier()
     return done
 
 
 def check_trainable(config: TrainConfig, graph: KnowledgeGraph) -> None:
     """Refuse, before anything is written, what :func:`fit` could not begin."""
-    usable_device(config.device)
+    check_loggers(config)
     if not len(graph.splits.get("valid", ())):
         raise UserError(
             f"graph {graph.name!r} has no validation triples, by which the best weights are chosen: "
@@ -93,30 +97,117 @@ def check_trainable(config: TrainConfig, graph: KnowledgeGraph) -> None:
         )
 
 
-def _resume(run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer) -> Progress:
+class _Step(nn.Module):
+    """A regime as Fabric sees it: batches come in a function, for Fabric converts whatever it can look into."""
+
+    def __init__(self, regime: Regime[Any]) -> None:
+        super().__init__()
+        self.regime = regime
+
+    def forward(self, batch: Callable[[], Any]) -> Tensor:
+        loss: Tensor = self.regime(batch())
+        return loss
+
+
+class _Training:
+    """One process of a training: the model, its optimiser, and how far they have come."""
+
+    def __init__(self, run: Run, fabric: Fabric) -> None:
+        self.run = run
+        self.config = run.config
+        self.fabric = fabric
+        self.model = build_model(run.config, run.graph).to(fabric.device)
+        self.optimizer = _make_optimizer(self.model, run.config)
+        self.done = _resume(run, self.model, self.optimizer, fabric)
+        share = Share(fabric.global_rank, fabric.world_size)
+        self.regime: Regime[Any] = make_regime(self.model, run.config, run.graph, fabric.device, share)
+        self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and run.config.log else None
+        if self.config.epochs:
+            self.step_module, self.step_optimizer = fabric.setup(_Step(self.regime), self.optimizer)
+
+    def next_epoch(self) -> float:
+        """One epoch, its record, and its state on disk; returns the mean loss of a triple."""
+        started = time.perf_counter()
+        loss = self._run_epoch(self.done.epoch + 1)
+        self.done.epoch += 1
+        record: dict[str, Any] = {"epoch": self.done.epoch, "loss": loss}
+        if self.done.epoch % self.config.validate_every == 0 or self.done.epoch == self.config.epochs:
+            self.validate(record, started)
+        else:
+            self._finish(record, started)
+        if self.fabric.is_global_zero:
+            tensors = {**self.model.state_dict(), **optimizer_tensors(self.optimizer)}
+            self.run.save_tensors(self.run.last_path, tensors, **vars(self.done))
+        return loss
+
+    def _run_epoch(self, epoch: int) -> float:
+        torch.manual_seed(combined_seed(self.config.seed, epoch))
+        self.regime.train()
+        self.regime.begin(epoch, self.optimizer)
+        total, num_targets = torch.zeros((), device=self.fabric.device), 0
+        for batch in self.regime.batches(epoch):
+            self.step_optimizer.zero_grad()
+            loss = self.step_module(partial(_itself, batch))
+            self.fabric.backward(loss)
+            if self.config.clip:
+                self.fabric.clip_gradients(self.step_module, self.step_optimizer, max_norm=self.config.clip)
+            self.step_optimizer.step()
+            total += loss.detach() * self.regime.num_targets(batch)
+            num_targets += self.regime.num_targets(batch)
+        mean = float(self.fabric.all_reduce(total, reduce_op="mean")) / num_targets  # type: ignore[arg-type]
+        if not torch.isfinite(torch.tensor(mean)):
+            raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
+        return mean
+
+    def validate(self, record: dict[str, Any], started: float | None = None) -> None:
+        """Measure the validation MRR in the first process; keep the weights if it is the best so far."""
+        started = started or time.perf_counter()
+        done, graph = self.done, self.run.graph
+        if self.fabric.is_global_zero:
+            self.model.eval()
+            metrics = evaluate_ranking(self.model.bind(graph), graph, "valid", confidence=False).metrics
+            if metrics["mrr"] > done.best_mrr:
+                done.best_mrr, done.best_epoch = metrics["mrr"], done.epoch
+                self.run.save_tensors(self.run.weights_path, self.model.state_dict(), epoch=done.epoch, valid=metrics)
+            record |= {f"valid_{name}": round(value, 6) for name, value in metrics.items()}
+        done.best_mrr, done.best_epoch = self.fabric.broadcast((done.best_mrr, done.best_epoch))
+        self._finish({"epoch": done.epoch, **record}, started)
+
+    def _finish(self, record: dict[str, Any], started: float) -> None:
+        """Write the record of an epoch."""
+        self.done.seconds += time.perf_counter() - started
+        if self.fabric.is_global_zero:
+            whole = {**record, "seconds": round(self.done.seconds, 3)}
+            self.run.append_record(whole)
+            if self.loggers is not None:
+                self.loggers.log(whole)
+
+    def close(self) -> None:
+        """Close the logs."""
+        if self.loggers is not None:
+            self.loggers.close()
+
+
+def _itself(batch: Any) -> Any:
+    return batch
+
+
+def _make_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Optimizer:
+    options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    return OPTIMIZERS[config.optimizer](model.parameters(), **options)  # type: ignore[arg-type]
+
+
+def _resume(run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer, fabric: Fabric) -> Progress:
     """Put back the state of an interrupted training, and forget what was recorded after it."""
-    remove_leftovers(run.path)
+    if fabric.is_global_zero:
+        remove_leftovers(run.path)
     done = Progress()
     if run.last_path.is_file():
         tensors, about = run.load_tensors(run.last_path, model)
         model.load_state_dict({name: tensors[name] for name in model.state_dict()})
         load_optimizer_tensors(optimizer, tensors)
         done = Progress(**about)
-    run.drop_records_after(done.epoch)
+    if fabric.is_global_zero:
+        run.drop_records_after(done.epoch)
+    fabric.barrier()
     return done
-
-
-def _validate(
-    run: Run, model: LinkPredictor, graph: KnowledgeGraph, done: Progress, loss: float, started: float
-) -> None:
-    """Measure the validation MRR; keep the weights if it is the best so far."""
-    model.eval()
-    metrics = evaluate_ranking(model.bind(graph), graph, "valid", confidence=False).metrics
-    if metrics["mrr"] > done.best_mrr:
-        done.best_mrr, done.best_epoch = metrics["mrr"], done.epoch
-        run.save_tensors(run.weights_path, model.state_dict(), epoch=done.epoch, valid=metrics)
-    done.seconds += time.perf_counter() - started
-    run.append_record(
-        {"epoch": done.epoch, "loss": loss, "seconds": round(done.seconds, 3)}
-        | {f"valid_{name}": round(value, 6) for name, value in metrics.items()}
-    )

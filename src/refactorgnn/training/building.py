@@ -1,0 +1,128 @@
+"""The untrained model that settings describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.errors import UserError
+from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.encoder import StateEncoder
+from refactorgnn.models.features import Features, make_features
+from refactorgnn.models.forgetting import ForgettingLookup
+from refactorgnn.models.gnn import GAT, RGCN, NoPretrain
+from refactorgnn.models.infinite import InfiniteReFactorGNN
+from refactorgnn.models.lookup import Lookup
+from refactorgnn.models.refactor import ReFactorGNN, seeded_layer
+from refactorgnn.training.config import (
+    EncoderConfig,
+    FeatureConfig,
+    ForgettingConfig,
+    GATConfig,
+    LookupConfig,
+    ReFactorConfig,
+    RGCNConfig,
+    TrainConfig,
+)
+
+# In torch's words for sizes that it cannot allocate or count.
+_TOO_LARGE = ("allocate", "overflow")
+
+
+def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
+    """The model with its initial weights, for the entities and relations of ``graph``."""
+    try:
+        if isinstance(config, LookupConfig):
+            return _lookup(config, graph)
+        if isinstance(config, ForgettingConfig):
+            return _forgetting(config, graph)
+        if isinstance(config, ReFactorConfig):
+            return _refactor(config, graph)
+        if isinstance(config, EncoderConfig):
+            return _baseline(config, graph)
+    except (RuntimeError, TypeError) as error:
+        if not any(word in str(error).lower() for word in _TOO_LARGE):
+            raise
+        raise UserError(
+            f"dim={config.dim} is too large for memory with {graph.num_entities:,} entities and "
+            f"{graph.num_relations:,} relations: choose a smaller one."
+        ) from error
+    raise TypeError(f"no model is known for {type(config).__name__}")
+
+
+def _lookup(config: LookupConfig, graph: KnowledgeGraph) -> Lookup:
+    return Lookup(
+        graph.entities,
+        graph.relations,
+        config.scorer,
+        config.dim,
+        init_scale=config.init_scale,
+        dropout=config.dropout,
+        n3=config.n3,
+        seed=config.seed,
+    )
+
+
+def _forgetting(config: ForgettingConfig, graph: KnowledgeGraph) -> ForgettingLookup:
+    return ForgettingLookup(
+        graph.relations,
+        _features(config, graph),
+        config.scorer,
+        config.dim,
+        num_steps=config.forget_every,
+        batch_size=config.batch_size,
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        dropout=config.dropout,
+        n3=config.n3,
+        init_scale=config.init_scale,
+        seed=config.seed,
+        memory_budget=config.memory_budget_mb * 2**20,
+    )
+
+
+def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | InfiniteReFactorGNN:
+    options: dict[str, Any] = {
+        "alpha": config.alpha,
+        "n3": config.n3,
+        "n_term": config.n_term,
+        "init_scale": config.init_scale,
+        "seed": config.seed,
+        "memory_budget": config.memory_budget_mb * 2**20,
+    }
+    features = _features(config, graph)
+    if config.layers == "inf":
+        layer = seeded_layer(graph.relations, config.scorer, config.dim, optimizer=config.layer_optimizer, **options)
+        return InfiniteReFactorGNN(graph.entities, graph.relations, features, layer)
+    return ReFactorGNN(
+        graph.relations,
+        features,
+        config.scorer,
+        config.dim,
+        num_layers=config.layers,
+        layer_optimizer=config.layer_optimizer,
+        num_draws=config.draws,
+        learned_steps=config.learned_steps,
+        **options,
+    )
+
+
+def _baseline(config: EncoderConfig, graph: KnowledgeGraph) -> StateEncoder:
+    known = graph.relations, _features(config, graph), config.scorer, config.dim
+    shared: dict[str, Any] = {"num_draws": config.draws, "init_scale": config.init_scale, "seed": config.seed}
+    if isinstance(config, RGCNConfig):
+        return RGCN(*known, num_layers=config.layers, num_bases=config.bases, dropout=config.dropout, **shared)
+    if isinstance(config, GATConfig):
+        return GAT(
+            *known,
+            num_layers=config.layers,
+            heads=config.heads,
+            combine=config.combine,
+            dropout=config.dropout,
+            **shared,
+        )
+    return NoPretrain(*known, **shared)
+
+
+def _features(config: FeatureConfig, graph: KnowledgeGraph) -> Features:
+    return make_features(config.features, config.dim, graph, encoder=config.text_encoder or None, seed=config.seed)

@@ -1,0 +1,129 @@
+"""Devices, precision and processes: Lightning Fabric around the training.
+
+Fabric rather than the Trainer: the cache of node states lives across steps and is cleared after ``L`` of them, an epoch
+is whatever the regime says it is, and checkpoints are safetensors. Fabric leaves the loop to us and takes over what it
+is good at: where to compute, in which precision, in how many processes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.errors import UserError
+from refactorgnn.training.config import ReFactorConfig, TrainConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+# What Fabric tells of the devices and processes it found is not what a user asked to know.
+for _module in ("distributed", "rank_zero"):
+    logging.getLogger(f"lightning_fabric.utilities.{_module}").setLevel(logging.WARNING)
+# How the processes of each strategy begin: by this command again, by a fresh interpreter, by a fork.
+_START_METHODS: dict[str, Any] = {"auto": "spawn", "ddp": "popen", "ddp_spawn": "spawn", "ddp_fork": "fork"}
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of every batch a process takes.
+
+    Each process takes every ``world_size``-th question and divides its loss by the triples of the *whole* batch times
+    ``1 / world_size``, so that the mean of the gradients over the processes, which is what DDP computes, is the
+    gradient that one process alone would have.
+
+    Args:
+        rank: The number of the process.
+        world_size: The number of processes.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    def of(self, batch: QueryIndex) -> QueryIndex:
+        """The questions of ``batch`` that this process answers."""
+        if self.world_size == 1:
+            return batch
+        rows = torch.arange(self.rank, batch.num_queries, self.world_size, device=batch.subjects.device)
+        return batch.take(rows)
+
+
+def make_fabric(config: TrainConfig) -> Fabric:
+    """The devices, precision and strategy that the settings ask for.
+
+    Raises:
+        UserError: if this machine does not have them.
+    """
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    devices: int | str = int(config.devices) if config.devices.isdigit() else config.devices
+    strategy: str | DDPStrategy = "auto"
+    if config.strategy != "auto" or _names_several(config.devices):
+        strategy = DDPStrategy(start_method=_START_METHODS[config.strategy], **_ddp_options(config))
+    try:
+        return Fabric(accelerator=config.accelerator, devices=devices, strategy=strategy, precision=config.precision)
+    except (RuntimeError, ValueError, TypeError, ImportError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"accelerator {config.accelerator!r} with devices {config.devices!r} cannot be used here ({reason}): "
+            "choose --accelerator cpu, or other devices."
+        ) from error
+
+
+def _ddp_options(config: TrainConfig) -> dict[str, Any]:
+    """Caches are the same in every process; features may have parameters that only the first layer of a cycle uses."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    is_layerwise = isinstance(config, ReFactorConfig) and config.regime == "layerwise" and config.features != "random"
+    return {sync: False, "find_unused_parameters": is_layerwise}
+
+
+def _names_several(devices: str) -> bool:
+    return devices not in ("auto", "0", "1") and not devices.endswith(",")
+
+
+def launch(config: TrainConfig, function: Callable[..., None], *arguments: Any) -> None:
+    """Call ``function(fabric, *arguments)`` in every process the settings ask for.
+
+    Raises:
+        UserError: the first of any process.
+    """
+    fabric = make_fabric(config)
+    if fabric.world_size == 1:
+        function(fabric, *arguments)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        complaints = Path(folder)
+        # DDP warns that features are used in the first step after all; the processes to come inherit this.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        try:
+            fabric.launch(_guarded, function, complaints, *arguments)  # type: ignore[arg-type]
+        except Exception as error:
+            _raise_first(complaints, error)
+            raise
+
+
+def _guarded(fabric: Fabric, function: Callable[..., None], complaints: Path, *arguments: Any) -> None:
+    """Leave a user's mistake where the first process finds it: an exception does not survive the end of its process."""
+    try:
+        function(fabric, *arguments)
+    except UserError as error:
+        (complaints / str(fabric.global_rank)).write_text(str(error), encoding="utf-8")
+        raise
+    finally:
+        torch.distributed.destroy_process_group()  # its threads must not outlive the process
+
+
+def _raise_first(complaints: Path, error: Exception) -> None:
+    for path in sorted(complaints.iterdir()):
+        raise UserError(path.read_text(encoding="utf-8")) from error

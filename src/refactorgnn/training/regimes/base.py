@@ -1,0 +1,68 @@
+"""What a regime is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.models.base import LinkPredictor
+from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.processes import Share
+
+Batch = TypeVar("Batch")
+
+
+class Regime(nn.Module, ABC, Generic[Batch]):
+    """How a kind of model is trained: the batches of an epoch, and the loss of each.
+
+    It is a module around the model, so that whatever wraps its ``forward`` (precision, processes) covers a whole step.
+    All randomness of an epoch comes from torch's generator, which the loop seeds with ``(seed, epoch)``: an epoch gives
+    the same result whether the training came to it in one go or was resumed before it.
+
+    Args:
+        model: The model.
+        config: The settings.
+        graph: The graph to learn on.
+        device: Where to compute.
+        share: What part of each batch this process takes.
+    """
+
+    def __init__(
+        self,
+        model: LinkPredictor,
+        config: TrainConfig,
+        graph: KnowledgeGraph,
+        device: torch.device,
+        share: Share = Share(),  # noqa: B008
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.graph = graph
+        self.device = device
+        self.share = share
+
+    @property
+    def memory_budget(self) -> int:
+        """Bytes of temporaries of the score products."""
+        return self.config.memory_budget_mb * 2**20
+
+    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+        """Prepare an epoch; most regimes have nothing to do."""
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch, one optimiser step each."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor:
+        """The loss of this process's share of the batch; its mean over the processes is that of the whole batch."""
+
+    @abstractmethod
+    def num_targets(self, batch: Batch) -> int:
+        """The number of triples whose mean the loss of ``batch`` is."""

@@ -1,0 +1,125 @@
+"""Layer-wise training of ReFactor GNNs, of finite depth and of ``L = ∞``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.layers import partition
+from refactorgnn.models.infinite import InfiniteReFactorGNN
+from refactorgnn.models.refactor import ReFactorGNN
+from refactorgnn.training.config import ReFactorConfig
+from refactorgnn.training.facts import TrainingFacts
+from refactorgnn.training.objective import total_loss
+from refactorgnn.training.regimes.base import Regime
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """One step of layer-wise training: a layer, or the share of it that one mini-batch of the edges is.
+
+    Args:
+        layer: Which layer, from 0.
+        support: All facts that carry messages in this layer; the features may look at them.
+        messages: Those of this mini-batch.
+        targets: The facts to predict.
+    """
+
+    layer: int
+    support: QueryIndex
+    messages: QueryIndex
+    targets: QueryIndex
+
+
+class LayerwiseRegime(Regime[LayerStep]):
+    """An epoch is one cycle of ``L`` layers, from the features on.
+
+    Each step applies one layer to the cached, detached states, takes the loss on the result and learns through that
+    layer alone, so neither memory nor time of a step grows with ``L``. After ``L`` layers the cache is cleared, which
+    is where the next epoch begins. With ``parts`` above 1, a layer is evaluated as a cascade over a partition of its
+    edges, with a step of learning after each.
+    """
+
+    model: ReFactorGNN | InfiniteReFactorGNN
+    config: ReFactorConfig
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.facts = TrainingFacts(self.graph, self.config.mask, self.device)
+        self.states: Tensor | None = None
+        self.sums: Tensor | None = None
+        self.draw = 0
+
+    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+        """Clear the cache."""
+        self.states, self.sums, self.draw = None, None, epoch
+
+    @property
+    def num_layers(self) -> int:
+        """The layers of an epoch."""
+        assert isinstance(self.model, ReFactorGNN)
+        return self.model.num_layers
+
+    def batches(self, epoch: int) -> Iterator[LayerStep]:  # noqa: D102
+        for layer in range(self.num_layers):
+            support, queries = self.facts.split()
+            if self.config.parts == 1:
+                yield LayerStep(layer, support, support, queries)
+                continue
+            message_parts = partition(support, self.config.parts)
+            target_parts = partition(queries, self.config.parts) if queries is not support else message_parts
+            for messages, targets in zip(message_parts, target_parts, strict=False):
+                yield LayerStep(layer, support, messages, targets)
+
+    def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
+        assert isinstance(self.model, ReFactorGNN)
+        states = self.model.features(self.graph, batch.support, self.draw) if self.states is None else self.states
+        states, sums = self.model.step(states, batch.messages, self.sums, batch.layer)
+        loss = self._loss(states, batch.targets)
+        self.states, self.sums = states.detach(), None if sums is None else sums.detach()
+        return loss
+
+    def num_targets(self, batch: LayerStep) -> int:  # noqa: D102
+        return batch.targets.num_triples
+
+    def _loss(self, states: Tensor, targets: QueryIndex) -> Tensor:
+        mine = self.share.of(targets)
+        relations = self.model.relation_embeddings
+        total = total_loss(
+            self.model.scorer,
+            states,
+            relations,
+            mine,
+            self.facts.known.objects_of(mine.subjects, mine.relations),
+            dropout_rate=self.config.dropout,
+            memory_budget=self.memory_budget,
+        )
+        return total * self.share.world_size / targets.num_triples
+
+
+class InfiniteRegime(LayerwiseRegime):
+    """``L = ∞``: an epoch is one layer, and the cache, which is never cleared, is part of the model."""
+
+    model: InfiniteReFactorGNN
+
+    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+        """Start from the features before the first epoch, from the cache before any other."""
+        if epoch == 1:
+            with torch.no_grad():
+                self.model.start(self.model.features(self.graph, self.facts.known))
+
+    @property
+    def num_layers(self) -> int:  # noqa: D102
+        return 1
+
+    def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
+        sums = self.model.sums if self.model.layer.optimizer == "adagrad" else None
+        states, sums = self.model.layer.step(self.model.states, batch.messages, sums)
+        loss = self._loss(states, batch.targets)
+        self.model.keep(states, sums)
+        return loss

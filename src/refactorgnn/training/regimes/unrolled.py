@@ -1,0 +1,57 @@
+"""Training through all layers at once: any encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.models.encoder import StateEncoder
+from refactorgnn.training.config import EncoderConfig
+from refactorgnn.training.facts import TrainingFacts
+from refactorgnn.training.objective import total_loss
+from refactorgnn.training.regimes.base import Regime
+
+
+class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
+    """An epoch is a number of steps; each encodes the whole graph and learns through all layers.
+
+    What the R-GCN and the GAT are trained with, and an alternative for a ReFactor GNN, whose memory then grows with
+    its depth.
+    """
+
+    model: StateEncoder
+    config: EncoderConfig
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.facts = TrainingFacts(self.graph, self.config.mask, self.device)
+        self.draw = 0
+
+    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+        """Each epoch has its own random draw of the features."""
+        self.draw = epoch
+
+    def batches(self, epoch: int) -> Iterator[tuple[QueryIndex, QueryIndex]]:  # noqa: D102
+        for _ in range(self.config.steps_per_epoch):
+            yield self.facts.split()
+
+    def forward(self, batch: tuple[QueryIndex, QueryIndex]) -> Tensor:  # noqa: D102
+        messages, targets = batch
+        mine = self.share.of(targets)
+        total = total_loss(
+            self.model.scorer,
+            self.model.encode(self.graph, messages, self.draw),
+            self.model.relation_embeddings,
+            mine,
+            self.facts.known.objects_of(mine.subjects, mine.relations),
+            dropout_rate=self.config.dropout,
+            memory_budget=self.memory_budget,
+        )
+        return total * self.share.world_size / targets.num_triples
+
+    def num_targets(self, batch: tuple[QueryIndex, QueryIndex]) -> int:  # noqa: D102
+        return batch[1].num_triples

@@ -110,5 +110,5 @@ def _renumbered(nodes: Tensor, triples: Tensor) -> Tensor:
 
 def _pair_keys(triples: Tensor, num_nodes: int) -> Tensor:
     """One number for the two entities of each triple, whatever their order."""
-    ends = triples[:, [0, 2]]
-    return ends.amin(1) * num_nodes + ends.amax(1)
+    head, _, tail = triples.unbind(1)
+    return torch.minimum(head, tail) * num_nodes + torch.maximum(head, tail)

@@ -15,6 +15,7 @@ FLOORS = [
     {"errors", "storage", "progress", "provenance", "devices", "seeds"},
     {"ops"},
     {"data"},
+    {"sampling"},
     {"scorers"},
     {"autograd_path"},
     {"layers"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -20,6 +21,7 @@ from refactorgnn.ops import (
     softmax_products,
     sum_neighbours,
 )
+from refactorgnn.ops.sampled import CandidateSample
 from refactorgnn.scorers import DotScorer, Scorer, make_scorer
 
 NTerm = Literal["exact", "paper", "none"]
@@ -35,6 +37,7 @@ def log_likelihood_gradient(
     n_term: NTerm = "exact",
     impl: Impl = "chunked",
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    num_samples: int | None = None,
 ) -> Tensor:
     r"""The gradient of ``Σ log P(o | s, r)`` over the triples of ``queries``, by the entity states.
 
@@ -57,41 +60,68 @@ def log_likelihood_gradient(
             ``"none"``: messages only, the paper's ablation.
         impl: How the products with ``P`` are computed; see :mod:`refactorgnn.ops`.
         memory_budget: Bytes of temporaries.
+        num_samples: Estimate ``P`` from this many candidates, drawn anew from torch's default generator (on the CPU,
+            whatever the device), and the known answers; see :mod:`refactorgnn.ops.sampled`. None: exact.
 
     Returns:
         Shape ``(num_entities, dim)``, differentiable in ``states`` and ``relations``.
     """
     if n_term not in get_args(NTerm):
         raise unknown_name("n_term", n_term, get_args(NTerm))
+    _check_sampling(num_samples, scorer, impl)
     if not isinstance(scorer, DotScorer):
         return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
     subjects, relations = states[queries.subjects], relations[queries.relations]
     Q, K = scorer.query(subjects, relations), scorer.candidates(states)
+    sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
     if n_term == "none":
-        grad_Q, grad_K = _messages(Q, K, queries, impl, memory_budget)
+        grad_Q, grad_K = _messages(Q, K, queries, sample, impl, memory_budget)
     else:
         counts = queries.answers.counts.to(torch.promote_types(Q.dtype, torch.float32))
-        lse, expected, pulled = softmax_products(Q, K, counts, impl=impl, memory_budget=memory_budget)
+        if sample is None:
+            lse, expected, pulled = softmax_products(Q, K, counts, impl=impl, memory_budget=memory_budget)
+        else:
+            lse, expected, pulled = sample.softmax_products(Q, K, counts, memory_budget)
         grad_Q = sum_neighbours(queries.answers, K) - counts[:, None] * expected
         grad_K = sum_neighbours(queries.answers.transposed, Q) - pulled
         if n_term == "paper":
-            grad_K = grad_K + _own_candidate_term(Q, K, lse, queries)
+            grad_K = grad_K + _own_candidate_term(Q, K, lse, queries, sample)
     as_subject = sum_neighbours(queries.by_subject, scorer.adjoint(grad_Q, subjects, relations))
     return as_subject + scorer.candidates_adjoint(grad_K, states)
 
 
-def _messages(Q: Tensor, K: Tensor, queries: QueryIndex, impl: Impl, memory_budget: int) -> tuple[Tensor, Tensor]:
+def _check_sampling(num_samples: int | None, scorer: Scorer, impl: Impl) -> None:
+    if num_samples is None:
+        return
+    if num_samples < 1:
+        raise UserError(f"num_samples={num_samples} leaves no candidate to draw: choose 1 or more, or None for all.")
+    if not isinstance(scorer, DotScorer):
+        raise UserError(f"num_samples needs a dot-product scorer, which {scorer.name!r} is not: leave it out.")
+    if impl == "reference":
+        raise UserError("num_samples cannot be used with impl='reference', which is exact: leave one of them out.")
+
+
+def _messages(
+    Q: Tensor, K: Tensor, queries: QueryIndex, sample: CandidateSample | None, impl: Impl, memory_budget: int
+) -> tuple[Tensor, Tensor]:
     """The messages of Theorem 1 alone: ``k_o`` to each subject, ``(1 − P(o|s,r)) q`` to each object."""
     answers = queries.answers
-    lse = logsumexp(Q, K, impl=impl, memory_budget=memory_budget)
+    if sample is None:
+        lse = logsumexp(Q, K, impl=impl, memory_budget=memory_budget)
+    else:
+        lse = sample.logsumexp(Q, K, memory_budget)
     surprise = 1 - torch.exp(edge_dots(answers, Q, K) - lse[answers.rows])
     to_objects = sum_neighbours(answers.transposed, Q, surprise[answers.to_transposed].to(Q.dtype))
     return sum_neighbours(answers, K), to_objects
 
 
-def _own_candidate_term(Q: Tensor, K: Tensor, lse: Tensor, queries: QueryIndex) -> Tensor:
+def _own_candidate_term(
+    Q: Tensor, K: Tensor, lse: Tensor, queries: QueryIndex, sample: CandidateSample | None
+) -> Tensor:
     """``Σ (c_i − loops_i) P(s_i|s_i,r_i) q_i`` at each subject: what Theorem 1's ``n[v]`` leaves out."""
     others = (queries.answers.counts - queries.self_loops).to(lse.dtype)
+    if sample is not None:  # take out just what the drawn candidates have put in
+        others = others * sample.multiplicities(queries.subjects).to(lse.dtype)
     own_score = (Q * K[queries.subjects]).sum(-1)
     weight = others * torch.exp(own_score - lse)
     return sum_neighbours(queries.by_subject, weight[:, None].to(Q.dtype) * Q)
@@ -122,7 +152,10 @@ class ReFactorConv(nn.Module):
         n_term: ``"exact"``, ``"paper"`` or ``"none"``; see :func:`log_likelihood_gradient`.
         epsilon: AdaGrad's ``ε``.
         impl: How the products with ``P`` are computed: ``"chunked"`` or ``"reference"``.
-        memory_budget: Bytes of temporaries of ``"chunked"``.
+        memory_budget: Bytes of temporaries of ``"chunked"``, and of the products with a sample.
+        num_samples: Estimate ``n[v]`` from this many candidates and the known answers, drawn anew at each application
+            in training and evaluation alike; torch's default generator on the CPU is used, so ``torch.manual_seed``
+            makes it repeatable. None: all candidates, exactly.
 
     Shapes:
         - **x**: ``(num_nodes, dim)``
@@ -151,6 +184,7 @@ class ReFactorConv(nn.Module):
         epsilon: float = 1e-10,
         impl: Impl = "chunked",
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
+        num_samples: int | None = None,
     ) -> None:
         super().__init__()
         for kind, name, choices in (
@@ -161,6 +195,7 @@ class ReFactorConv(nn.Module):
             if name not in choices:
                 raise unknown_name(kind, name, choices)
         self.scorer = make_scorer(scorer, dim) if isinstance(scorer, str) else scorer
+        _check_sampling(num_samples, self.scorer, impl)
         self.num_relations = num_relations
         self.alpha = alpha
         self.optimizer = optimizer
@@ -169,6 +204,7 @@ class ReFactorConv(nn.Module):
         self.epsilon = epsilon
         self.impl: Impl = impl
         self.memory_budget = memory_budget
+        self.num_samples = num_samples
         self.relations = nn.Parameter(torch.empty(num_relations, self.scorer.relation_dim))
         self.reset_parameters()
 
@@ -222,6 +258,35 @@ class ReFactorConv(nn.Module):
         sums = gradient.square() if sum_of_squares is None else sum_of_squares + gradient.square()
         return x + size * _adagrad_direction(gradient, sums, self.epsilon), sums
 
+    def cascade(
+        self, x: Tensor, parts: Sequence[QueryIndex], sum_of_squares: Tensor | None = None, *, induced: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """One layer, evaluated stochastically (section 4): part after part of the edges, each from what the last left.
+
+        Args:
+            x: The node states.
+            parts: The edges in parts (:func:`refactorgnn.data.partition`), each an index over all nodes.
+            sum_of_squares: As in :meth:`step`.
+            induced: False: every node is a candidate of every part, so that the cascade is an epoch of mini-batch
+                SGD or AdaGrad on the factorisation model. True, as in the paper: a part sees the nodes that occur in
+                it and no others, as candidates of ``n[v]``, in the step and in its regulariser.
+
+        Returns:
+            As :meth:`step`, to which the cascade of a single part with ``induced=False`` is equal.
+        """
+        for part in parts:
+            if not induced:
+                x, sum_of_squares = self.step(x, part, sum_of_squares)
+                continue
+            nodes, local = part.induced()
+            sums = None if sum_of_squares is None else sum_of_squares[nodes]
+            moved, sums = self.step(x[nodes], local, sums)
+            x = x.index_copy(0, nodes, moved)
+            if sums is not None:
+                before = torch.zeros_like(x) if sum_of_squares is None else sum_of_squares
+                sum_of_squares = before.index_copy(0, nodes, sums)
+        return x, sum_of_squares
+
     def gradient(self, x: Tensor, queries: QueryIndex) -> Tensor:
         """``∇H`` with the regulariser's part: the direction of the step, before its scaling."""
         gradient = log_likelihood_gradient(
@@ -232,6 +297,7 @@ class ReFactorConv(nn.Module):
             n_term=self.n_term,
             impl=self.impl,
             memory_budget=self.memory_budget,
+            num_samples=self.num_samples,
         )
         return gradient - 3 * self.n3 * self.scorer.modulus(x) * x if self.n3 else gradient
 
@@ -248,7 +314,7 @@ class ReFactorConv(nn.Module):
         """The settings, for ``print(layer)``."""
         return (
             f"{self.scorer!r}, num_relations={self.num_relations}, alpha={self.alpha}, optimizer={self.optimizer!r}, "
-            f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}"
+            f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}, num_samples={self.num_samples}"
         )
 
 

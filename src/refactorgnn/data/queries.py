@@ -84,18 +84,20 @@ class QueryIndex:
         return torch.bincount(self.answers.rows[is_loop], minlength=self.num_queries)
 
     @cached_property
-    def _num_distinct(self) -> Tensor:
-        """The number of different objects of each query; shape ``(num_queries,)``."""
+    def distinct_answers(self) -> SparsePattern:
+        """The different objects of each query: ``answers`` with repeated triples counted once."""
         rows, columns = self.answers.rows, self.answers.columns
         is_new = torch.ones_like(columns, dtype=torch.bool)  # objects are sorted: a repeated one follows itself
         is_new[1:] = (columns[1:] != columns[:-1]) | (rows[1:] != rows[:-1])
-        return torch.bincount(rows[is_new], minlength=self.num_queries)
+        counts = torch.bincount(rows[is_new], minlength=self.num_queries)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparsePattern(offsets, columns[is_new], self.num_entities)
 
     def distinct_counts(self, rows: Tensor) -> Tensor:
         """The number of different objects of the queries ``rows``; 0 where a row is −1."""
         if self.num_queries == 0:
             return torch.zeros_like(rows)
-        return torch.where(rows >= 0, self._num_distinct[rows.clamp(min=0)], 0)
+        return torch.where(rows >= 0, self.distinct_answers.counts[rows.clamp(min=0)], 0)
 
     def find(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """The row of each ``(subject, relation)``, or −1 where the index has no such query."""
@@ -116,6 +118,14 @@ class QueryIndex:
         """The index restricted to the queries ``rows``, in that order: a batch, on which :meth:`find` does not work."""
         answers = self.answers.take_rows(rows)
         return QueryIndex(self.subjects[rows], self.relations[rows], answers, self.num_relations)
+
+    def induced(self) -> tuple[Tensor, QueryIndex]:
+        """The entities that occur in the triples, sorted, and the same triples numbered by their place among them."""
+        entities = torch.cat([self.subjects, self.answers.columns]).unique()
+        columns = torch.searchsorted(entities, self.answers.columns)
+        answers = SparsePattern(self.answers.offsets, columns, len(entities))
+        subjects = torch.searchsorted(entities, self.subjects)
+        return entities, QueryIndex(subjects, self.relations, answers, self.num_relations)
 
     def to(self, device: torch.device | str) -> QueryIndex:
         """The same index on another device."""

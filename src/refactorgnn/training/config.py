@@ -119,6 +119,13 @@ def settings_by_name() -> dict[str, dict[str, FieldInfo]]:
     return found
 
 
+def unknown_setting(name: str, known: list[str]) -> str:
+    """The sentence about a name that is no setting."""
+    closest = closest_names(name, known)
+    hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(known)}."
+    return f"unknown setting {name!r}: {hint}"
+
+
 def _config_class(settings: dict[str, Any]) -> type[TrainConfig]:
     model = settings.get("model", "lookup")
     if not isinstance(model, str) or model not in CONFIGS:
@@ -138,10 +145,7 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"setting {name!r} is missing."
     if problem["type"] == "extra_forbidden":
-        known = list(settings_by_name())
-        closest = closest_names(name, known)
-        hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(known)}."
-        return f"unknown setting {name!r}: {hint}"
+        return unknown_setting(name, list(settings_by_name()))
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
         return str(cause)

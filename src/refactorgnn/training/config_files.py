@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refactorgnn.errors import FileError
-from refactorgnn.training.config import TrainConfig, settings_by_name
+from refactorgnn.training.config import TrainConfig, settings_by_name, unknown_setting
 from refactorgnn.training.setting_types import SettingType
 from refactorgnn.training.strict_yaml import read_mapping
 
@@ -47,6 +47,7 @@ class ConfigFile:
             raise FileError(
                 path, f"the description cannot be {description!r}", "write a sentence, in quotes if need be"
             )
+        _check_names(content, path)
         _check_truth_values(content, path)
         # The dataset may come later; anything else must be right by itself.
         TrainConfig.from_dict({"dataset": "", **content}, source=path)
@@ -72,6 +73,14 @@ class ConfigFile:
                     f"setting {name!r} belongs to model {' and '.join(owners[name])}, not to {model}",
                     "keep the file's model or use another file",
                 )
+
+
+def _check_names(settings: dict[str, Any], path: str | Path) -> None:
+    """Refuse unknown keys; the settings would do it, but the description is none of theirs to suggest."""
+    known = [*settings_by_name(), DESCRIPTION]
+    for name in settings:
+        if name not in known:
+            raise FileError(path, unknown_setting(name, known).rstrip(".?"), "correct it")
 
 
 def _check_truth_values(settings: dict[str, Any], path: str | Path) -> None:

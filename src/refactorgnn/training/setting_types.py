@@ -44,7 +44,7 @@ class SettingType:
         leaves = [leaf for part in (elements if is_list else parts) for leaf in _alternatives(part)]
         types = tuple(dict.fromkeys(leaf for leaf in leaves if leaf in _PLAIN))
         literals = [leaf for leaf in leaves if get_origin(leaf) is Literal]
-        unknown = [leaf for leaf in leaves if leaf not in (*types, *literals, NoneType)]
+        unknown = [leaf for leaf in leaves if leaf not in (*types, *literals) and (is_list or leaf is not NoneType)]
         if unknown:
             raise TypeError(f"a setting cannot be of type {unknown[0]}")
         choices = dict.fromkeys(value for literal in literals for value in get_args(literal))
@@ -60,19 +60,20 @@ class SettingType:
         only = self.types[0] if len(self.types) == 1 else str
         return str if self.choices or self.optional or self.is_list else only
 
+    @property
+    def is_any_text(self) -> bool:
+        """Whether the value is a text and nothing else."""
+        return self == SettingType((str,), (), optional=False, is_list=False)
+
     def parse(self, text: str) -> Any:
         """The value that a text on the command line means; what pydantic reads from text is left to pydantic."""
+        choices = {shown(choice): choice for choice in self.choices}
+        if self.optional and text == "none" and text not in choices:
+            return None
         if self.is_list:
-            if self.optional and text == "none":
-                return None
-            return [self._parse_one(part.strip()) for part in text.split(",") if part.strip()]
-        return self._parse_one(text)
-
-    def _parse_one(self, text: str) -> Any:
-        for choice in self.choices:
-            if text == shown(choice):
-                return choice
-        return None if self.optional and not self.is_list and text == "none" else text
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            return [choices.get(part, part) for part in parts]
+        return choices.get(text, text)
 
 
 def shown(value: Any) -> str:

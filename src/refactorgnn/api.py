@@ -13,6 +13,7 @@ from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.predict.predictor import Answer, Predictor
 from refactorgnn.runs import Run
 from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.loop import check_trainable, fit
 from refactorgnn.training.processes import launch
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def train(
-    dataset: str | Path,
+    dataset: str | Path | None = None,
     *,
+    config: str | Path | ConfigFile | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     data_root: str | Path | None = None,
@@ -32,12 +34,13 @@ def train(
     """Train a model; ``refactorgnn train``.
 
     Args:
-        dataset: A dataset name, a folder with train/valid/test, or a file of triples.
+        dataset: A dataset name, a folder with train/valid/test, or a file of triples; ``config`` may name it instead.
+        config: A YAML file to take settings from (see :mod:`refactorgnn.training.config_files`).
         out: The run folder to make; ``runs/DATASET-MODEL-SCORER-SEED`` if not given.
         resume: Go on with the run in ``out`` if it was interrupted; start it if it is not there.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar.
-        **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`.
+        **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`; these override ``config``.
 
     Returns:
         The finished run, its best weights chosen by validation MRR.
@@ -48,10 +51,10 @@ def train(
         >>> sorted(path.name for path in run.path.iterdir())[:3]
         ['config.yaml', 'graph', 'last.safetensors']
     """
-    config = TrainConfig.from_dict({"dataset": str(dataset), **settings})
-    name = Path(config.dataset).resolve().name.split(".")[0]
-    path = Path(out) if out else Path("runs") / f"{name}-{config.model}-{config.scorer}-{config.seed}"
-    launch(config, _train, config, path, resume, data_root, progress)
+    chosen = _train_config(config, settings if dataset is None else {"dataset": str(dataset), **settings})
+    name = Path(chosen.dataset).resolve().name.split(".")[0]
+    path = Path(out) if out else Path("runs") / f"{name}-{chosen.model}-{chosen.scorer}-{chosen.seed}"
+    launch(chosen, _train, chosen, path, resume, data_root, progress)
     return Run.open(path)
 
 
@@ -163,6 +166,18 @@ def predict(
 
 def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, progress: bool) -> KnowledgeGraph:
     return source if isinstance(source, KnowledgeGraph) else load_graph(source, data_root=data_root, progress=progress)
+
+
+def _train_config(config: str | Path | ConfigFile | None, settings: dict[str, Any]) -> TrainConfig:
+    if config is not None:
+        experiment = config if isinstance(config, ConfigFile) else ConfigFile.read(config)
+        return experiment.train_config(settings)
+    if "dataset" not in settings:
+        raise UserError(
+            "missing argument dataset: give a dataset name, a folder, a file of triples, or a config file that names "
+            "one; see refactorgnn train --help."
+        )
+    return TrainConfig.from_dict(settings)
 
 
 def _same_settings(run: Run, config: TrainConfig) -> None:

@@ -1,4 +1,4 @@
-"""``refactorgnn train``, ``evaluate`` and ``predict``."""
+"""``refactorgnn evaluate`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from refactorgnn import api
 from refactorgnn.cli.output import print_json, print_table, say
 from refactorgnn.evaluation.protocols import Evaluation
 from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run
-from refactorgnn.scorers import SCORERS
 from refactorgnn.storage import write_text
-from refactorgnn.training.config import CONFIGS, settings_by_name
 
 DataRoot = Annotated[
     Path | None,
@@ -24,79 +21,6 @@ DataRoot = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, …")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_SETTINGS = settings_by_name()
-
-
-def _setting(name: str, **more: Any) -> Any:
-    """An option for a setting; None means: the default of the model's settings."""
-    description = next(field.description for field in _SETTINGS[name].values() if field.description)
-    # unescaped, rich takes the brackets for a style
-    return typer.Option(help=f"{description} {escape(f'[{default_text(name)}]')}", show_default=False, **more)
-
-
-def default_text(name: str) -> str:
-    """The default of a setting, for each model where they differ."""
-    defaults = {model: field.default for model, field in _SETTINGS[name].items()}
-    if name == "model":
-        return "default: lookup"
-    if len(defaults) < len(CONFIGS):
-        return "; ".join(f"{model} only, default: {default}" for model, default in defaults.items())
-    if len(set(defaults.values())) == 1:
-        return f"default: {next(iter(defaults.values()))}"
-    return "default: " + ", ".join(f"{default} ({model})" for model, default in defaults.items())
-
-
-def train(
-    dataset: Annotated[str, typer.Argument(help="Dataset name, folder with train/valid/test, or file of triples.")],
-    model: Annotated[str | None, _setting("model", metavar="|".join(CONFIGS))] = None,
-    scorer: Annotated[str | None, _setting("scorer", metavar="|".join(SCORERS))] = None,
-    dim: Annotated[int | None, _setting("dim")] = None,
-    seed: Annotated[int | None, _setting("seed")] = None,
-    epochs: Annotated[int | None, _setting("epochs")] = None,
-    layers: Annotated[int | None, _setting("layers")] = None,
-    features: Annotated[str | None, _setting("features", metavar="random|text|signature|…+…")] = None,
-    alpha: Annotated[float | None, _setting("alpha")] = None,
-    layer_optimizer: Annotated[str | None, _setting("layer_optimizer", metavar="sgd|adagrad")] = None,
-    n_term: Annotated[str | None, _setting("n_term", metavar="exact|paper|none")] = None,
-    mask: Annotated[float | None, _setting("mask")] = None,
-    draws: Annotated[int | None, _setting("draws")] = None,
-    batch_size: Annotated[int | None, _setting("batch_size")] = None,
-    optimizer: Annotated[str | None, _setting("optimizer", metavar="adagrad|adam")] = None,
-    learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
-    n3: Annotated[float | None, _setting("n3")] = None,
-    dropout: Annotated[float | None, _setting("dropout")] = None,
-    init_scale: Annotated[float | None, _setting("init_scale")] = None,
-    validate_every: Annotated[int | None, _setting("validate_every")] = None,
-    patience: Annotated[int | None, _setting("patience")] = None,
-    accelerator: Annotated[str | None, _setting("accelerator")] = None,
-    threads: Annotated[int | None, _setting("threads")] = None,
-    memory_budget_mb: Annotated[int | None, _setting("memory_budget_mb")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder to make.", show_default="runs/DATASET-MODEL-SCORER-SEED")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out if it was interrupted; else start it.")
-    ] = False,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-) -> None:
-    """Train a model and keep what was best on validation.
-
-    Example: refactorgnn train countries --scorer complex --dim 128 --out runs/countries
-    """
-    given = {name: value for name, value in locals().items() if name in _SETTINGS and value is not None}
-    run = api.train(**given, out=out, resume=resume, data_root=data_root)
-    for note in run.graph.notes:
-        say(f"note: {note}")
-    summary = {
-        "run": str(run.path),
-        **{key: run.sidecar[key] for key in ("best_epoch", "valid_mrr", "seconds", "num_parameters")},
-    }
-    if as_json:
-        print_json(summary)
-        return
-    print_table(f"trained {run.config.model} {run.config.scorer} on {run.graph.name}", ("", ""), list(summary.items()))
-    say(f"The run is in {run.path}. Next: refactorgnn evaluate {run.path}")
 
 
 def evaluate(

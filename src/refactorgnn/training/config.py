@@ -13,6 +13,7 @@ from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
 from refactorgnn.layers import NTerm, Optimizer
 from refactorgnn.models.features import feature_names
 from refactorgnn.scorers import SCORERS, make_scorer
+from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
 LOGGERS = ("csv", "tensorboard")
@@ -96,13 +97,8 @@ class TrainConfig(BaseModel):
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> TrainConfig:
-        """Read settings from a YAML file."""
-        try:
-            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise FileError(path, "this is not a YAML file", "restore it or train again") from error
-        if not isinstance(settings, dict):
-            raise FileError(path, "this YAML file holds no settings", "restore it or train again")
+        """Read the settings of a run; a file that a user wrote is read by :mod:`refactorgnn.training.config_files`."""
+        settings = read_mapping(path, remedy="restore it or train again")
         return cls.from_dict(settings, source=path)
 
     def to_yaml(self) -> str:
@@ -240,9 +236,16 @@ def settings_by_name() -> dict[str, dict[str, FieldInfo]]:
     return found
 
 
+def unknown_setting(name: str, known: list[str]) -> str:
+    """The sentence about a name that is no setting."""
+    closest = closest_names(name, known)
+    hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(known)}."
+    return f"unknown setting {name!r}: {hint}"
+
+
 def _config_class(settings: dict[str, Any]) -> type[TrainConfig]:
     model = settings.get("model", "lookup")
-    if model not in CONFIGS:
+    if not isinstance(model, str) or model not in CONFIGS:
         raise unknown_name("model", str(model), list(CONFIGS))
     owners = settings_by_name()
     for name in settings:
@@ -259,12 +262,14 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"setting {name!r} is missing."
     if problem["type"] == "extra_forbidden":
-        known = list(settings_by_name())
-        closest = closest_names(name, known)
-        hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(known)}."
-        return f"unknown setting {name!r}: {hint}"
+        return unknown_setting(name, list(settings_by_name()))
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
         return str(cause)
-    reason = problem["msg"].removeprefix("Input ")
-    return f"setting {name} cannot be {problem['input']!r}: it {reason}."
+    # A value of several alternatives, such as int | Literal["inf"], has one problem with each of them.
+    reasons = [
+        str(other["msg"]).removeprefix("Input ")
+        for other in error.errors()
+        if other["loc"][:1] == problem["loc"][:1] and repr(other["input"]) == repr(problem["input"])
+    ]
+    return f"setting {name} cannot be {problem['input']!r}: it {', or '.join(dict.fromkeys(reasons))}."

@@ -1,0 +1,55 @@
+"""Every file in ``configs/``: it is valid, says what it is, agrees with its record, and trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refactorgnn import Run
+from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config_files import ConfigFile
+from tests.conftest import Cli
+from tests.data.test_text_features import HAS_PACKAGES
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "configs").iterdir())
+
+
+def test_there_are_files_and_all_are_yaml() -> None:
+    assert FILES
+    assert {path.suffix for path in FILES} == {".yaml"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_is_valid_and_says_what_it_is(path: Path) -> None:
+    file = ConfigFile.read(path)
+    assert len(file.description) > 20
+    assert file.description.endswith(".")
+    assert file.train_config({}).dataset
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_agrees_with_the_record_of_its_name(path: Path) -> None:
+    record = ROOT / "docs" / "results" / f"{path.stem}.json"
+    if not record.is_file():
+        pytest.skip("no figure of this experiment is recorded")
+    # Settings that are younger than the record have their defaults.
+    recorded = TrainConfig.from_dict(json.loads(record.read_text(encoding="utf-8"))["config"])
+    assert ConfigFile.read(path).train_config({}) == recorded
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_trains(path: Path, cli: Cli, tmp_path: Path) -> None:
+    """On the bundled graph, one narrow epoch; where the sentence encoder is not installed, text becomes signature."""
+    config = ConfigFile.read(path).train_config({})
+    changes = {"dim": 8, "epochs": 1, "validate_every": 1, "threads": 1}
+    features = getattr(config, "features", "").split("+")
+    if "text" in features and not HAS_PACKAGES:
+        changes["features"] = "+".join(dict.fromkeys("signature" if name == "text" else name for name in features))
+    options = [part for name, value in changes.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    outcome = cli("train", "countries", "--config", path, "--out", tmp_path / "run", *options)
+    assert outcome.code == 0, outcome.err
+    assert Run.open(tmp_path / "run").config == config.model_copy(update={"dataset": "countries", **changes})
+    assert Run.open(tmp_path / "run").sidecar["best_epoch"] == 1

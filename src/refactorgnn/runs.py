@@ -10,6 +10,9 @@
 Weights are safetensors, never pickles. Each file is replaced in one step, and what belongs together (weights, epoch,
 best score so far) is in one file, so a run can be killed at any moment and resumed. Weights carry the fingerprint of
 the settings and the graph they come from, so those of another run are refused.
+
+An ensemble of finished runs is a run as well, without ``metrics.jsonl`` and ``last.safetensors``: ``config.yaml`` has
+the settings and the weight of each member, ``model.safetensors`` the parameters of all, named ``members.0.…``.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from refactorgnn.data.loading import load_folder, save_graph
 from refactorgnn.devices import usable_device
 from refactorgnn.errors import FileError, UserError
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.ensemble import Ensemble
 from refactorgnn.models.features import make_features
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.models.refactor import ReFactorGNN
@@ -48,6 +52,7 @@ from refactorgnn.storage import (
     write_text,
 )
 from refactorgnn.training.config import ReFactorConfig, TrainConfig
+from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig, read_config
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
@@ -71,22 +76,42 @@ class Run:
         """Start a run in a new or empty folder."""
         run = cls(path)
         run.check_vacant()
-        model = build_model(config, graph)
+        sidecar = _describe(config, graph, build_model(config, graph)) | {"trained_with": provenance(config.device)}
         with atomic_folder(run.path) as draft:
             save_graph(graph, draft / "graph", ".parquet")
-            write_text(draft / "model.json", _to_json(_describe(config, graph, model)))
+            write_text(draft / "model.json", _to_json(sidecar))
             write_text(draft / "metrics.jsonl", "")
             write_text(draft / "config.yaml", config.to_yaml())
         remove_leftovers(run.path)
         return run
 
-    def check_vacant(self) -> None:
+    @classmethod
+    def create_ensemble(
+        cls, path: str | Path, config: EnsembleConfig, graph: KnowledgeGraph, model: Ensemble, **about: Any
+    ) -> Run:
+        """Write a finished ensemble to a new or empty folder, with what is to be known ``about`` it in ``model.json``.
+
+        The weights of all members are in the one file: the runs they come from are not needed any more.
+        """
+        run = cls(path)
+        run.check_vacant(can_resume=False)
+        sidecar = _describe(config, graph, model) | about
+        with atomic_folder(run.path) as draft:
+            save_graph(graph, draft / "graph", ".parquet")
+            save_tensors(draft / "model.safetensors", model.state_dict(), fingerprint=sidecar["fingerprint"])
+            write_text(draft / "model.json", _to_json(sidecar))
+            write_text(draft / "config.yaml", config.to_yaml())
+        remove_leftovers(run.path)
+        return run
+
+    def check_vacant(self, *, can_resume: bool = True) -> None:
         """Refuse a place where something is already, other than what a killed process left."""
         if self.path.is_dir() and not set(self.path.iterdir()) - set(leftovers(self.path)):
             return
         if self.path.exists():
             is_run = (self.path / "config.yaml").is_file()
-            remedy = "choose another --out" + (", or add --resume to go on with it" if is_run else "")
+            resume = ", or add --resume to go on with it" if is_run and can_resume else ""
+            remedy = f"choose another --out{resume}"
             raise FileError(self.path, f"there is {'a run' if is_run else 'something'} here already", remedy)
 
     @classmethod
@@ -102,9 +127,16 @@ class Run:
         return run
 
     @cached_property
-    def config(self) -> TrainConfig:
-        """The settings of the run."""
-        return TrainConfig.from_yaml(self.path / "config.yaml")
+    def config(self) -> RunConfig:
+        """The settings of the run: of a training, or of an ensemble of finished ones."""
+        return read_config(self.path / "config.yaml")
+
+    @property
+    def train_config(self) -> TrainConfig:
+        """The settings of the training."""
+        if isinstance(self.config, EnsembleConfig):
+            raise FileError(self.path, "this run is an ensemble, which is not trained itself", "choose another run")
+        return self.config
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
@@ -203,8 +235,11 @@ class Run:
         write_text(self.path / "metrics.jsonl", "".join(kept))
 
 
-def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
+def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
     """The untrained model that the settings describe."""
+    if isinstance(config, EnsembleConfig):
+        members = [build_model(member.settings, graph) for member in config.members]
+        return Ensemble(members, [member.weight for member in config.members])
     try:
         if isinstance(config, ReFactorConfig):
             return _build_refactor(config, graph)
@@ -245,7 +280,7 @@ def _build_refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGN
     )
 
 
-def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
+def _describe(config: RunConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
     """What ``model.json`` says of a model before it is trained."""
     return {
         "format": FORMAT,
@@ -261,12 +296,14 @@ def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) 
         "fingerprint": _fingerprint(config, graph),
         "notes": list(graph.notes),
         "features": model.features.provenance() if isinstance(model, ReFactorGNN) else None,
-        "trained_with": provenance(config.device),
     }
 
 
-def _fingerprint(config: TrainConfig, graph: KnowledgeGraph) -> str:
+def _fingerprint(config: RunConfig, graph: KnowledgeGraph) -> str:
     """What the weights are the outcome of: settings, names and training triples, wherever they lie or are computed."""
+    if isinstance(config, EnsembleConfig):
+        members = [(member.weight, _fingerprint(member.settings, graph)) for member in config.members]
+        return hashlib.sha256(json.dumps(members).encode()).hexdigest()
     settings = config.model_dump(exclude={"dataset", "device", "threads", "memory_budget_mb"})
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update((graph.entities.sha256 + graph.relations.sha256).encode())

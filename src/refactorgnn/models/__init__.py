@@ -1,7 +1,17 @@
 """Models behind one contract: bound to a graph, they score every entity as an answer."""
 
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
+from refactorgnn.models.concatenated import ConcatenatedScorer
+from refactorgnn.models.ensemble import Ensemble
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.models.refactor import ReFactorGNN
 
-__all__ = ["EmbeddingScorer", "LinkPredictor", "Lookup", "QueryScorer", "ReFactorGNN"]
+__all__ = [
+    "ConcatenatedScorer",
+    "EmbeddingScorer",
+    "Ensemble",
+    "LinkPredictor",
+    "Lookup",
+    "QueryScorer",
+    "ReFactorGNN",
+]

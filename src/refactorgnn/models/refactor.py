@@ -12,6 +12,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.layers import NTerm, Optimizer, ReFactorConv
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
+from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.features import Features
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
 
@@ -91,28 +92,4 @@ class ReFactorGNN(LinkPredictor):
         members = [
             EmbeddingScorer(self.scorer, self.encode(graph, queries, draw), relations) for draw in range(self.num_draws)
         ]
-        return members[0] if len(members) == 1 else MeanScorer(members)
-
-
-class MeanScorer:
-    """The mean of the scores of several models over the same entities."""
-
-    def __init__(self, members: Sequence[EmbeddingScorer]) -> None:
-        self.members = members
-
-    @property
-    def num_entities(self) -> int:
-        """The number of candidates."""
-        return self.members[0].num_entities
-
-    @property
-    def device(self) -> torch.device:
-        """Where questions must be put."""
-        return self.members[0].device
-
-    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
-        """The mean scores of all entities; shape ``(num_questions, num_entities)``."""
-        total = self.members[0].scores(subjects, relations)
-        for member in self.members[1:]:
-            total += member.scores(subjects, relations)
-        return total.div_(len(self.members))
+        return members[0] if len(members) == 1 else ConcatenatedScorer(members, [1 / len(members)] * len(members))

@@ -65,13 +65,7 @@ class TrainConfig(BaseModel):
     @classmethod
     def from_yaml(cls, path: str | Path) -> TrainConfig:
         """Read settings from a YAML file."""
-        try:
-            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise FileError(path, "this is not a YAML file", "restore it or train again") from error
-        if not isinstance(settings, dict):
-            raise FileError(path, "this YAML file holds no settings", "restore it or train again")
-        return cls.from_dict(settings, source=path)
+        return cls.from_dict(read_settings(path), source=path)
 
     def to_yaml(self) -> str:
         """The settings as YAML, in the order of the fields."""
@@ -112,6 +106,17 @@ class ReFactorConfig(TrainConfig):
 
 
 CONFIGS: dict[str, type[TrainConfig]] = {"lookup": LookupConfig, "refactor": ReFactorConfig}
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """The settings in a YAML file, not yet checked."""
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FileError(path, "this is not a YAML file", "restore it or train again") from error
+    if not isinstance(settings, dict):
+        raise FileError(path, "this YAML file holds no settings", "restore it or train again")
+    return settings
 
 
 def settings_by_name() -> dict[str, dict[str, FieldInfo]]:

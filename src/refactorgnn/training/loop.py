@@ -51,7 +51,7 @@ def fit(run: Run, *, progress: bool = True) -> Progress:
         run: A run made by :meth:`Run.create`, or one that was interrupted.
         progress: Show a bar.
     """
-    config, graph = run.config, run.graph
+    config, graph = run.train_config, run.graph
     check_trainable(config, graph)
     if config.threads:
         torch.set_num_threads(config.threads)

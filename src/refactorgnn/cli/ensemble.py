@@ -68,4 +68,4 @@ def _print(run: Run) -> None:
 
 
 def _mixture(weights: list[float]) -> str:
-    return " : ".join(f"{weight:g}" for weight in weights)
+    return " : ".join(f"{weight:.3g}" for weight in weights)

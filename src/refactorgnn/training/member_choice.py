@@ -1,12 +1,13 @@
 """Which members an ensemble should have, and with what weights: chosen on the validation split.
 
-The search is a hill climb on the validation MRR. It starts from the best single member. In each round it tries to take in
-each member that is out, with 1/4, 1 or 4 times the weight 1 of the first, and to double, halve or drop the weight of each
-that is in; it makes the best of these moves, and stops when none gains more than 1e-4.
+The search is a hill climb on the validation MRR. It starts from the best single member. In each round it tries to take
+in each member that is out, with 1/4, 1 or 4 times the influence of the first, and to double, halve or drop each that is
+in; it makes the best of these moves, and stops when none gains more than 1e-4. A member's influence is its weight times
+the spread of its scores (their standard deviation over the entities, mean over the validation questions): logits of
+differently trained models can differ fifty-fold in spread, and the flatter ones would never be heard.
 
-Greedy choice of an ensemble's members goes back to Caruana et al. (ICML 2004), where a member's weight is how often it was
-picked. Here weights are powers of two, so that members whose scores differ in scale meet after few rounds. Nothing is
-random, and scores are never kept: a set of weights is measured by ranking with it, chunk by chunk.
+Greedy choice of an ensemble's members goes back to Caruana et al. (ICML 2004), where a member's weight is how often it
+was picked. Nothing is random, and scores are never kept: weights are measured by ranking with them, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -14,21 +15,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import evaluate_ranking
+from refactorgnn.evaluation.ranking import DEFAULT_RANKING_BUDGET
 from refactorgnn.models.base import QueryScorer
 from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.ensemble import check_weights
+from refactorgnn.ops.chunked import rows_within
 from refactorgnn.progress import counting
 
 DEFAULT_ROUNDS = 20
 _SMALLEST_GAIN = 1e-4
-# What a member that is out may enter with, and what the weight of one that is in may be multiplied with.
-_FIRST_WEIGHTS = (1.0, 0.25, 4.0)
+# The influence that a member may enter with, and what that of one that is in may be multiplied with.
+_ENTRIES = (1.0, 0.25, 4.0)
 _FACTORS = (2.0, 0.5, 0.0)
+# Score matrices alive at once while their spread is computed.
+_BUFFERS = 2
 
-Weights = tuple[float, ...]
+Influence = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,11 @@ class Step:
     """A set of weights on the way of the search.
 
     Args:
-        weights: One for each member; 0: not in.
+        weights: One for each member, of sum 1; 0: not in.
         valid_mrr: The validation MRR of the ensemble with them.
     """
 
-    weights: Weights
+    weights: tuple[float, ...]
     valid_mrr: float
 
 
@@ -55,7 +62,7 @@ class Choice:
         steps: How the search came there, from the best single member on; empty where the weights were given.
     """
 
-    weights: Weights
+    weights: tuple[float, ...]
     valid_mrr: float
     member_mrrs: tuple[float, ...]
     steps: tuple[Step, ...]
@@ -74,68 +81,78 @@ def choose_weights(
     """
     if rounds < 1:
         raise UserError(f"rounds={rounds} cannot be used: choose at least 1.")
-    validation = _Validation(members, graph)
+    influences = [_unit_vector(place, len(members)) for place in range(len(members))]
     with counting("choosing members", rounds, enabled=progress) as bar:
-        alone = [validation.step(weights) for weights in _unit_vectors(len(members))]
-        steps = [max(alone, key=_valid_mrr)]  # the first of equals, here and below
+        alone = [_measured(members, graph, influence) for influence in influences]
+        search = _Search(members, graph)
+        start = max(range(len(alone)), key=lambda place: alone[place].valid_mrr)  # the first of equals, here and below
+        current, steps = influences[start], [alone[start]]
         for _ in range(rounds):
-            best = max((validation.step(weights) for weights in _moves(steps[-1].weights)), key=_valid_mrr)
-            if best.valid_mrr <= steps[-1].valid_mrr + _SMALLEST_GAIN:
+            moves = list(_moves(current))
+            tried = [search.step(influence) for influence in moves]
+            best = max(range(len(tried)), key=lambda place: tried[place].valid_mrr)
+            if tried[best].valid_mrr <= steps[-1].valid_mrr + _SMALLEST_GAIN:
                 break
-            steps.append(best)
-            bar.advance(note=f"valid MRR {best.valid_mrr:.4f}")
+            current = moves[best]
+            steps.append(tried[best])
+            bar.advance(note=f"valid MRR {steps[-1].valid_mrr:.4f}")
     member_mrrs = tuple(step.valid_mrr for step in alone)
-    return Choice(shares(steps[-1].weights), steps[-1].valid_mrr, member_mrrs, tuple(steps))
+    return Choice(steps[-1].weights, steps[-1].valid_mrr, member_mrrs, tuple(steps))
 
 
 def measure_weights(members: Sequence[QueryScorer], graph: KnowledgeGraph, weights: Sequence[float]) -> Choice:
     """The validation MRR of an ensemble with given weights, and of each member."""
     check_weights(weights, len(members))
-    validation = _Validation(members, graph)
-    member_mrrs = tuple(validation.step(unit).valid_mrr for unit in _unit_vectors(len(members)))
-    given = shares(weights)
-    return Choice(given, validation.step(given).valid_mrr, member_mrrs, steps=())
+    alone = [_measured(members, graph, _unit_vector(place, len(members))) for place in range(len(members))]
+    together = _measured(members, graph, weights)
+    return Choice(together.weights, together.valid_mrr, tuple(step.valid_mrr for step in alone), steps=())
 
 
-def shares(weights: Sequence[float]) -> Weights:
-    """The weights divided by their sum: a mean, so that scores stay on the scale of the members'."""
-    total = sum(weights)
-    return tuple(weight / total for weight in weights)
+def score_spread(member: QueryScorer, graph: KnowledgeGraph) -> float:
+    """The standard deviation of a model's scores over the entities, its mean over the validation questions."""
+    questions = graph.with_reciprocals(graph.triples("valid")).to(member.device)
+    total = 0.0
+    with torch.no_grad():
+        for chunk in questions.split(rows_within(DEFAULT_RANKING_BUDGET, graph.num_entities, _BUFFERS)):
+            scores = member.scores(chunk[:, 0], chunk[:, 1])
+            total += float(scores.std(dim=1, correction=0).sum())
+    return total / len(questions)
 
 
-class _Validation:
-    """Measures weights on the validation split; each once, however they are scaled."""
+class _Search:
+    """Measures influences on the validation split; each once, however they are scaled."""
 
     def __init__(self, members: Sequence[QueryScorer], graph: KnowledgeGraph) -> None:
         self.members = members
         self.graph = graph
-        self._measured: dict[Weights, float] = {}
+        self.spreads = [score_spread(member, graph) or 1.0 for member in members]
+        self._measured: dict[Influence, Step] = {}
 
-    def step(self, weights: Weights) -> Step:
-        largest = max(weights)
-        scaled = tuple(weight / largest for weight in weights)  # exact for powers of two
+    def step(self, influence: Influence) -> Step:
+        largest = max(influence)
+        scaled = tuple(value / largest for value in influence)  # exact: all are powers of two
         if scaled not in self._measured:
-            self._measured[scaled] = self._measure(scaled)
-        return Step(weights, self._measured[scaled])
-
-    def _measure(self, weights: Weights) -> float:
-        chosen = [place for place, weight in enumerate(weights) if weight]
-        scorer = ConcatenatedScorer([self.members[place] for place in chosen], [weights[place] for place in chosen])
-        return evaluate_ranking(scorer, self.graph, "valid", confidence=False).metrics["mrr"]
+            weights = [value / spread for value, spread in zip(scaled, self.spreads, strict=True)]
+            self._measured[scaled] = _measured(self.members, self.graph, weights)
+        return self._measured[scaled]
 
 
-def _unit_vectors(length: int) -> Iterator[Weights]:
-    return (tuple(float(place == one) for place in range(length)) for one in range(length))
+def _measured(members: Sequence[QueryScorer], graph: KnowledgeGraph, weights: Sequence[float]) -> Step:
+    """The validation MRR with some weights, which are divided by their sum to stay on the scale of the members."""
+    shares = tuple(weight / sum(weights) for weight in weights)
+    chosen = [place for place, share in enumerate(shares) if share]
+    scorer = ConcatenatedScorer([members[place] for place in chosen], [shares[place] for place in chosen])
+    return Step(shares, evaluate_ranking(scorer, graph, "valid", confidence=False).metrics["mrr"])
 
 
-def _moves(weights: Weights) -> Iterator[Weights]:
+def _unit_vector(place: int, length: int) -> Influence:
+    return tuple(float(other == place) for other in range(length))
+
+
+def _moves(influence: Influence) -> Iterator[Influence]:
     """What a round tries, in a fixed order."""
-    for place, weight in enumerate(weights):
-        for new in [weight * factor for factor in _FACTORS] if weight else _FIRST_WEIGHTS:
-            moved = (*weights[:place], new, *weights[place + 1 :])
+    for place, value in enumerate(influence):
+        for new in [value * factor for factor in _FACTORS] if value else _ENTRIES:
+            moved = (*influence[:place], new, *influence[place + 1 :])
             if any(moved):
                 yield moved
-
-
-def _valid_mrr(step: Step) -> float:
-    return step.valid_mrr

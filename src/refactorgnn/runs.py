@@ -95,7 +95,7 @@ class Run:
         """
         run = cls(path)
         run.check_vacant(can_resume=False)
-        sidecar = _describe(config, graph, model) | about
+        sidecar = _describe(config, graph, model) | {"weights": config.weights} | about
         with atomic_folder(run.path) as draft:
             save_graph(graph, draft / "graph", ".parquet")
             save_tensors(draft / "model.safetensors", model.state_dict(), fingerprint=sidecar["fingerprint"])
@@ -200,8 +200,9 @@ class Run:
 
     def _check_consistent(self) -> None:
         """Refuse settings or a graph that were changed after the training had begun."""
-        for key in ("model", "scorer", "dim"):
-            now, then = getattr(self.config, key), self.sidecar[key]
+        extra = ("weights",) if isinstance(self.config, EnsembleConfig) else ()
+        for key in ("model", "scorer", "dim", *extra):
+            now, then = getattr(self.config, key), self.sidecar.get(key)
             if now != then:
                 problem = f"{key} is {now!r}, but the run was trained with {then!r}"
                 raise FileError(self.path / "config.yaml", problem, "put it back or train again")
@@ -239,7 +240,7 @@ def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
     """The untrained model that the settings describe."""
     if isinstance(config, EnsembleConfig):
         members = [build_model(member.settings, graph) for member in config.members]
-        return Ensemble(members, [member.weight for member in config.members])
+        return Ensemble(members, config.weights)
     try:
         if isinstance(config, ReFactorConfig):
             return _build_refactor(config, graph)

@@ -49,6 +49,11 @@ class EnsembleConfig(BaseModel):
         """The width of an entity's concatenated states."""
         return sum(member.settings.dim for member in self.members)
 
+    @property
+    def weights(self) -> list[float]:
+        """The weights of the members."""
+        return [member.weight for member in self.members]
+
     @classmethod
     def from_dict(cls, settings: dict[str, Any], source: str | Path) -> EnsembleConfig:
         """Check what was read from ``source``; the error names the place and what is wrong there."""

@@ -64,8 +64,8 @@ def _assemble(runs: Sequence[Run], models: Sequence[LinkPredictor], choice: Choi
         MemberConfig(run=str(runs[place].path), weight=choice.weights[place], settings=runs[place].train_config)
         for place in chosen
     ]
-    ensemble = Ensemble([models[place] for place in chosen], [member.weight for member in members])
-    return EnsembleConfig(members=tuple(members)), ensemble
+    config = EnsembleConfig(members=tuple(members))
+    return config, Ensemble([models[place] for place in chosen], config.weights)
 
 
 def _about_candidates(runs: Sequence[Run], choice: Choice) -> list[dict[str, Any]]:

@@ -21,5 +21,11 @@ def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_function_of_the_api_has_an_example() -> None:
-    for function in (refactorgnn.train, refactorgnn.evaluate, refactorgnn.predict, refactorgnn.load_graph):
+    for function in (
+        refactorgnn.train,
+        refactorgnn.ensemble,
+        refactorgnn.evaluate,
+        refactorgnn.predict,
+        refactorgnn.load_graph,
+    ):
         assert ">>> " in (function.__doc__ or ""), function.__name__

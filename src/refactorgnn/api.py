@@ -1,7 +1,8 @@
-"""The Python API, one function for each command: :func:`train`, :func:`evaluate`, :func:`predict`."""
+"""The Python API, one function for each command: :func:`train`, :func:`ensemble`, :func:`evaluate`, :func:`predict`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from refactorgnn.predict.predictor import Answer, Predictor
 from refactorgnn.runs import Run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
+from refactorgnn.training.ensembling import make_ensemble
 from refactorgnn.training.loop import check_trainable, fit
 from refactorgnn.training.processes import launch
 
@@ -72,6 +74,42 @@ def _train(
             Run.create(path, config, graph)
     fabric.barrier()
     fit(Run.open(path), fabric, progress=progress and fabric.is_global_zero)
+
+
+def ensemble(
+    runs: Sequence[str | Path | Run],
+    *,
+    out: str | Path,
+    weights: Sequence[float] | None = None,
+    rounds: int | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> Run:
+    """Make one model of several finished runs, whose scores add up; ``refactorgnn ensemble``.
+
+    Args:
+        runs: The runs, or their folders, all trained on the same graph with the same splits.
+        out: The run folder to make. It holds all it needs: the runs may be deleted afterwards.
+        weights: A positive weight for each run, divided by their sum; if not given, members and weights are chosen by
+            the MRR on the validation split (see :mod:`refactorgnn.training.member_choice`).
+        rounds: The most moves of that search; 20 if not given.
+        device: Where to compute.
+        progress: Show a bar.
+
+    Returns:
+        A run like any other, to be evaluated and asked.
+
+    Example:
+        >>> import refactorgnn
+        >>> settings = {"dim": 32, "epochs": 3}
+        >>> runs = [refactorgnn.train("countries", scorer=name, out=f"runs/{name}", **settings)
+        ...         for name in ("complex", "distmult")]
+        >>> both = refactorgnn.ensemble(runs, out="runs/both", weights=[1, 3])
+        >>> both.config.model, [member.weight for member in both.config.members]
+        ('ensemble', [0.25, 0.75])
+    """
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    return make_ensemble(opened, out, weights=weights, rounds=rounds, device=device, progress=progress)
 
 
 def evaluate(
@@ -181,8 +219,8 @@ def _train_config(config: str | Path | ConfigFile | None, settings: dict[str, An
 
 
 def _same_settings(run: Run, config: TrainConfig) -> None:
-    old, new = run.config.model_dump(), config.model_dump()
-    changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new[name]]
+    old, new = run.train_config.model_dump(), config.model_dump()
+    changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new.get(name)]
     if changed:
         raise FileError(
             run.path,

@@ -10,6 +10,9 @@
 Weights are safetensors, never pickles. Each file is replaced in one step, and what belongs together (weights, epoch,
 best score so far) is in one file, so a run can be killed at any moment and resumed. Weights carry the fingerprint of
 the settings and the graph they come from, so those of another run are refused.
+
+An ensemble of finished runs is a run as well, without ``metrics.jsonl`` and ``last.safetensors``: ``config.yaml`` has
+the settings and the weight of each member, ``model.safetensors`` the parameters of all, named ``members.0.…``.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from refactorgnn.data.loading import load_folder, save_graph
 from refactorgnn.devices import usable_device
 from refactorgnn.errors import FileError
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.ensemble import Ensemble
 from refactorgnn.models.features import Features
 from refactorgnn.provenance import provenance
 from refactorgnn.storage import (
@@ -47,6 +51,7 @@ from refactorgnn.storage import (
 )
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig, read_config
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
@@ -72,22 +77,42 @@ class Run:
         """Start a run in a new or empty folder."""
         run = cls(path)
         run.check_vacant()
-        model = build_model(config, graph)
+        sidecar = _describe(config, graph, build_model(config, graph)) | {"trained_with": provenance()}
         with atomic_folder(run.path) as draft:
             save_graph(graph, draft / "graph", ".parquet")
-            write_text(draft / "model.json", _to_json(_describe(config, graph, model)))
+            write_text(draft / "model.json", _to_json(sidecar))
             write_text(draft / "metrics.jsonl", "")
             write_text(draft / "config.yaml", config.to_yaml())
         remove_leftovers(run.path)
         return run
 
-    def check_vacant(self) -> None:
+    @classmethod
+    def create_ensemble(
+        cls, path: str | Path, config: EnsembleConfig, graph: KnowledgeGraph, model: Ensemble, **about: Any
+    ) -> Run:
+        """Write a finished ensemble to a new or empty folder, with what is to be known ``about`` it in ``model.json``.
+
+        The weights of all members are in the one file: the runs they come from are not needed any more.
+        """
+        run = cls(path)
+        run.check_vacant(can_resume=False)
+        sidecar = _describe(config, graph, model) | {"weights": config.weights} | about
+        with atomic_folder(run.path) as draft:
+            save_graph(graph, draft / "graph", ".parquet")
+            save_tensors(draft / "model.safetensors", model.state_dict(), fingerprint=sidecar["fingerprint"])
+            write_text(draft / "model.json", _to_json(sidecar))
+            write_text(draft / "config.yaml", config.to_yaml())
+        remove_leftovers(run.path)
+        return run
+
+    def check_vacant(self, *, can_resume: bool = True) -> None:
         """Refuse a place where something is already, other than what a killed process left."""
         if self.path.is_dir() and not set(self.path.iterdir()) - set(leftovers(self.path)):
             return
         if self.path.exists():
             is_run = (self.path / "config.yaml").is_file()
-            remedy = "choose another --out" + (", or add --resume to go on with it" if is_run else "")
+            resume = ", or add --resume to go on with it" if is_run and can_resume else ""
+            remedy = f"choose another --out{resume}"
             raise FileError(self.path, f"there is {'a run' if is_run else 'something'} here already", remedy)
 
     @classmethod
@@ -103,9 +128,16 @@ class Run:
         return run
 
     @cached_property
-    def config(self) -> TrainConfig:
-        """The settings of the run."""
-        return TrainConfig.from_yaml(self.path / "config.yaml")
+    def config(self) -> RunConfig:
+        """The settings of the run: of a training, or of an ensemble of finished ones."""
+        return read_config(self.path / "config.yaml")
+
+    @property
+    def train_config(self) -> TrainConfig:
+        """The settings of the training."""
+        if isinstance(self.config, EnsembleConfig):
+            raise FileError(self.path, "this run is an ensemble, which is not trained itself", "choose another run")
+        return self.config
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
@@ -169,8 +201,9 @@ class Run:
 
     def _check_consistent(self) -> None:
         """Refuse settings or a graph that were changed after the training had begun."""
-        for key in ("model", "scorer", "dim"):
-            now, then = getattr(self.config, key), self.sidecar[key]
+        extra = ("weights",) if isinstance(self.config, EnsembleConfig) else ()
+        for key in ("model", "scorer", "dim", *extra):
+            now, then = getattr(self.config, key), self.sidecar.get(key)
             if now != then:
                 problem = f"{key} is {now!r}, but the run was trained with {then!r}"
                 raise FileError(self.path / "config.yaml", problem, "put it back or train again")
@@ -204,7 +237,7 @@ class Run:
         write_text(self.path / "metrics.jsonl", "".join(kept))
 
 
-def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
+def _describe(config: RunConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:
     """What ``model.json`` says of a model before it is trained."""
     features = getattr(model, "features", None)
     return {
@@ -221,12 +254,14 @@ def _describe(config: TrainConfig, graph: KnowledgeGraph, model: LinkPredictor) 
         "fingerprint": _fingerprint(config, graph),
         "notes": list(graph.notes),
         "features": features.provenance() if isinstance(features, Features) else None,
-        "trained_with": provenance(),
     }
 
 
-def _fingerprint(config: TrainConfig, graph: KnowledgeGraph) -> str:
+def _fingerprint(config: RunConfig, graph: KnowledgeGraph) -> str:
     """What the weights are the outcome of: settings, names and training triples, wherever they lie or are computed."""
+    if isinstance(config, EnsembleConfig):
+        members = [(member.weight, _fingerprint(member.settings, graph)) for member in config.members]
+        return hashlib.sha256(json.dumps(members).encode()).hexdigest()
     settings = config.model_dump(exclude=_CIRCUMSTANCES)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update((graph.entities.sha256 + graph.relations.sha256).encode())

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, model, train
+from refactorgnn.cli import data, ensemble, model, train
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(model.predict)
 app.add_typer(data.app, name="data")

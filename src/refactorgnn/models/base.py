@@ -99,27 +99,3 @@ class EmbeddingScorer:
         rows = rows_within(_SCORE_BUDGET, self.num_entities, 4 * self.scorer.dim)
         parts = zip(h.split(rows), psi.split(rows), strict=True)
         return torch.cat([self.scorer.score_all(part_h, part_psi, self.states) for part_h, part_psi in parts])
-
-
-class MeanScorer:
-    """The mean of the scores of several models over the same entities."""
-
-    def __init__(self, members: Sequence[EmbeddingScorer]) -> None:
-        self.members = members
-
-    @property
-    def num_entities(self) -> int:
-        """The number of candidates."""
-        return self.members[0].num_entities
-
-    @property
-    def device(self) -> torch.device:
-        """Where questions must be put."""
-        return self.members[0].device
-
-    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
-        """The mean scores of all entities; shape ``(num_questions, num_entities)``."""
-        total = self.members[0].scores(subjects, relations)
-        for member in self.members[1:]:
-            total += member.scores(subjects, relations)
-        return total.div_(len(self.members))

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
-from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, MeanScorer, QueryScorer
+from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
+from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.features import Features
 from refactorgnn.scorers import Scorer
 
@@ -61,4 +62,4 @@ class StateEncoder(LinkPredictor):
         members = [
             EmbeddingScorer(self.scorer, self.encode(graph, queries, draw), relations) for draw in range(self.num_draws)
         ]
-        return members[0] if len(members) == 1 else MeanScorer(members)
+        return members[0] if len(members) == 1 else ConcatenatedScorer(members, [1 / len(members)] * len(members))

@@ -8,6 +8,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.encoder import StateEncoder
+from refactorgnn.models.ensemble import Ensemble
 from refactorgnn.models.features import Features, make_features
 from refactorgnn.models.forgetting import ForgettingLookup
 from refactorgnn.models.gnn import GAT, RGCN, NoPretrain
@@ -22,15 +23,17 @@ from refactorgnn.training.config import (
     LookupConfig,
     ReFactorConfig,
     RGCNConfig,
-    TrainConfig,
 )
+from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
 
 # In torch's words for sizes that it cannot allocate or count.
 _TOO_LARGE = ("allocate", "overflow")
 
 
-def build_model(config: TrainConfig, graph: KnowledgeGraph) -> LinkPredictor:
+def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
     """The model with its initial weights, for the entities and relations of ``graph``."""
+    if isinstance(config, EnsembleConfig):
+        return Ensemble([build_model(member.settings, graph) for member in config.members], config.weights)
     try:
         if isinstance(config, LookupConfig):
             return _lookup(config, graph)

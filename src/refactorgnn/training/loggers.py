@@ -39,7 +39,7 @@ class RunLoggers:
 
         self._loggers: list[Logger] = []
         last = records[-1]["epoch"] if records else 0
-        for name in logger_names(run.config.log):
+        for name in logger_names(run.train_config.log):
             if name == "csv":
                 (run.path / "logs" / "csv" / "metrics.csv").unlink(missing_ok=True)
                 csv = CSVLogger(run.path, name="logs", version="csv", flush_logs_every_n_steps=1)

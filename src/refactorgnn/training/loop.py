@@ -63,7 +63,7 @@ def fit(run: Run, fabric: Fabric | None = None, *, progress: bool = True) -> Pro
             function; the first one writes and validates.
         progress: Show a bar.
     """
-    config = run.config
+    config = run.train_config
     check_trainable(config, run.graph)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -114,14 +114,14 @@ class _Training:
 
     def __init__(self, run: Run, fabric: Fabric) -> None:
         self.run = run
-        self.config = run.config
+        self.config = run.train_config
         self.fabric = fabric
-        self.model = build_model(run.config, run.graph).to(fabric.device)
-        self.optimizer = _make_optimizer(self.model, run.config)
+        self.model = build_model(self.config, run.graph).to(fabric.device)
+        self.optimizer = _make_optimizer(self.model, self.config)
         self.done = _resume(run, self.model, self.optimizer, fabric)
         share = Share(fabric.global_rank, fabric.world_size)
-        self.regime: Regime[Any] = make_regime(self.model, run.config, run.graph, fabric.device, share)
-        self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and run.config.log else None
+        self.regime: Regime[Any] = make_regime(self.model, self.config, run.graph, fabric.device, share)
+        self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and self.config.log else None
         if self.config.epochs:
             self.step_module, self.step_optimizer = fabric.setup(_Step(self.regime), self.optimizer)
 

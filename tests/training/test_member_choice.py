@@ -1,0 +1,132 @@
+"""The choice of an ensemble's members on validation: planted members are found, useless ones left out."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from refactorgnn import load_graph
+from refactorgnn.data import KnowledgeGraph
+from refactorgnn.errors import UserError
+from refactorgnn.evaluation import evaluate_ranking
+from refactorgnn.models import ConcatenatedScorer
+from refactorgnn.training import member_choice
+from refactorgnn.training.member_choice import choose_weights, measure_weights, score_spread
+
+
+@dataclass
+class Planted:
+    """Scores 1 for the true answers of some relations, plus noise: a specialist."""
+
+    graph: KnowledgeGraph
+    knows: tuple[int, ...]
+    noise: float = 0.1
+    scale: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(self.seed)
+        sizes = self.num_entities, 2 * self.graph.num_relations
+        self._of_subjects, self._of_relations = (
+            torch.randn(size, self.num_entities, generator=generator) for size in sizes
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def num_entities(self) -> int:
+        return self.graph.num_entities
+
+    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        noise = self._of_subjects[subjects] + self._of_relations[relations]
+        found = self.graph.queries("valid").objects_of(subjects, relations)
+        truth = torch.zeros_like(noise)
+        truth[found.rows, found.columns] = 1
+        known = torch.tensor([r % self.graph.num_relations in self.knows for r in relations.tolist()])
+        return self.scale * (truth * known[:, None] + self.noise * noise)
+
+
+@pytest.fixture(scope="module")
+def graph() -> KnowledgeGraph:
+    return load_graph("countries_part")
+
+
+@pytest.fixture(scope="module")
+def halves(graph: KnowledgeGraph) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(range(0, graph.num_relations, 2)), tuple(range(1, graph.num_relations, 2))
+
+
+def test_the_planted_pair_is_found_and_the_useless_left_out(graph: KnowledgeGraph, halves) -> None:
+    members = [
+        Planted(graph, (), noise=1.0, seed=1),
+        Planted(graph, halves[0], seed=2),
+        Planted(graph, (), noise=3.0, seed=3),
+        Planted(graph, halves[1], seed=4),
+    ]
+    choice = choose_weights(members, graph)
+    assert [bool(weight) for weight in choice.weights] == [False, True, False, True]
+    assert sum(choice.weights) == pytest.approx(1)
+    assert choice.valid_mrr > 0.95
+    assert max(choice.member_mrrs) < 0.7
+    chosen = ConcatenatedScorer([members[1], members[3]], [choice.weights[1], choice.weights[3]])
+    assert evaluate_ranking(chosen, graph, "valid").metrics["mrr"] == choice.valid_mrr
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_members_of_another_scale_are_heard(graph: KnowledgeGraph, halves, scale: float) -> None:
+    members = [Planted(graph, halves[0], seed=2), Planted(graph, halves[1], scale=scale, seed=4)]
+    choice = choose_weights(members, graph)
+    assert choice.valid_mrr > 0.95
+    # Alike but for the scale, they get about the same influence.
+    influence = choice.weights[1] * scale / choice.weights[0]
+    assert 0.2 < influence < 5
+    assert measure_weights(members, graph, [1, 1]).valid_mrr < 0.7
+
+
+def test_every_step_gains_and_can_be_measured_again(graph: KnowledgeGraph, halves) -> None:
+    members = [Planted(graph, halves[0], seed=2), Planted(graph, halves[1], seed=4), Planted(graph, (3, 4), seed=5)]
+    choice = choose_weights(members, graph)
+    mrrs = [step.valid_mrr for step in choice.steps]
+    assert all(after > before + 1e-4 for before, after in itertools.pairwise(mrrs))
+    assert mrrs[0] == max(choice.member_mrrs)
+    assert choice.steps[-1].weights == choice.weights
+    assert choose_weights(members, graph) == choice
+    short = choose_weights(members, graph, rounds=1)
+    assert short.steps == choice.steps[:2]
+    again = measure_weights(members[:2], graph, [5 * weight for weight in short.weights[:2]])
+    assert again.valid_mrr == pytest.approx(short.valid_mrr, abs=1e-6)
+
+
+def test_only_the_validation_split_is_asked(graph: KnowledgeGraph, halves, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, tuple[float, ...]]] = []
+
+    def spy(scorer: ConcatenatedScorer, graph: KnowledgeGraph, split: str, **more):
+        asked.append((split, tuple(weight for weight, _ in scorer.parts)))
+        return evaluate_ranking(scorer, graph, split, **more)
+
+    monkeypatch.setattr(member_choice, "evaluate_ranking", spy)
+    choice = choose_weights([Planted(graph, half, seed=seed) for seed, half in enumerate(halves)], graph)
+    assert {split for split, _ in asked} == {"valid"}
+    # Nothing is measured twice: to double one of two is to halve the other.
+    pairs = [weights for _, weights in asked if len(weights) == 2]
+    assert len(set(pairs)) == len(pairs)
+    assert len(asked) <= 2 + 6 * len(choice.steps)
+
+
+def test_spread_is_the_mean_deviation_within_a_question(graph: KnowledgeGraph, monkeypatch) -> None:
+    member = Planted(graph, (0, 1), noise=0.7)
+    questions = graph.with_reciprocals(graph.triples("valid"))
+    expected = member.scores(questions[:, 0], questions[:, 1]).double().std(1, correction=0).mean()
+    monkeypatch.setattr(member_choice, "DEFAULT_RANKING_BUDGET", 7 * 2 * 4 * graph.num_entities)  # chunks of 7
+    assert score_spread(member, graph) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_rounds_must_be_some(graph: KnowledgeGraph) -> None:
+    with pytest.raises(UserError, match="rounds=0"):
+        choose_weights([Planted(graph, ())], graph, rounds=0)

@@ -259,28 +259,35 @@ class ReFactorConv(nn.Module):
         return x + size * _adagrad_direction(gradient, sums, self.epsilon), sums
 
     def cascade(
-        self, x: Tensor, parts: Sequence[QueryIndex], sum_of_squares: Tensor | None = None, *, induced: bool = False
+        self,
+        x: Tensor,
+        parts: Sequence[QueryIndex],
+        sum_of_squares: Tensor | None = None,
+        *,
+        induced: bool = False,
+        alpha: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """One layer, evaluated stochastically (section 4): part after part of the edges, each from what the last left.
 
         Args:
             x: The node states.
-            parts: The edges in parts (:func:`refactorgnn.data.partition`), each an index over all nodes.
+            parts: The edges in parts (:meth:`QueryIndex.partition`), each an index over all nodes.
             sum_of_squares: As in :meth:`step`.
             induced: False: every node is a candidate of every part, so that the cascade is an epoch of mini-batch
                 SGD or AdaGrad on the factorisation model. True, as in the paper: a part sees the nodes that occur in
                 it and no others, as candidates of ``n[v]``, in the step and in its regulariser.
+            alpha: As in :meth:`step`.
 
         Returns:
             As :meth:`step`, to which the cascade of a single part with ``induced=False`` is equal.
         """
         for part in parts:
             if not induced:
-                x, sum_of_squares = self.step(x, part, sum_of_squares)
+                x, sum_of_squares = self.step(x, part, sum_of_squares, alpha=alpha)
                 continue
             nodes, local = part.induced()
             sums = None if sum_of_squares is None else sum_of_squares[nodes]
-            moved, sums = self.step(x[nodes], local, sums)
+            moved, sums = self.step(x[nodes], local, sums, alpha=alpha)
             x = x.index_copy(0, nodes, moved)
             if sums is not None:
                 before = torch.zeros_like(x) if sum_of_squares is None else sum_of_squares
@@ -297,7 +304,7 @@ class ReFactorConv(nn.Module):
             n_term=self.n_term,
             impl=self.impl,
             memory_budget=self.memory_budget,
-            num_samples=self.num_samples,
+            num_samples=self.num_samples if self.training else None,
         )
         return gradient - 3 * self.n3 * self.scorer.modulus(x) * x if self.n3 else gradient
 
@@ -316,12 +323,6 @@ class ReFactorConv(nn.Module):
             f"{self.scorer!r}, num_relations={self.num_relations}, alpha={self.alpha}, optimizer={self.optimizer!r}, "
             f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}, num_samples={self.num_samples}"
         )
-
-
-def partition(queries: QueryIndex, num_parts: int) -> list[QueryIndex]:
-    """A random partition of the questions into mini-batches of nearly equal size, by torch's own generator."""
-    order = torch.randperm(queries.num_queries).to(queries.subjects.device)
-    return [queries.take(rows) for rows in order.tensor_split(min(num_parts, max(1, queries.num_queries)))]
 
 
 def _adagrad_direction(gradient: Tensor, sums: Tensor, epsilon: float) -> Tensor:

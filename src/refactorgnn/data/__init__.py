@@ -6,7 +6,7 @@ from refactorgnn.data.graph import InductivePair, KnowledgeGraph, graph_from_tab
 from refactorgnn.data.interop import from_edges, from_pyg, from_pykeen, to_edges, to_pyg, to_pykeen
 from refactorgnn.data.loading import load_file, load_folder, load_graph, load_pair, save_graph
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.data.splits import partition, split_triples
+from refactorgnn.data.splits import split_triples
 from refactorgnn.data.text_features import TextFeatures, encode_texts
 from refactorgnn.data.vocabulary import Vocabulary
 
@@ -27,7 +27,6 @@ __all__ = [
     "load_folder",
     "load_graph",
     "load_pair",
-    "partition",
     "read_triples",
     "save_graph",
     "split_triples",

@@ -127,6 +127,18 @@ class QueryIndex:
         subjects = torch.searchsorted(entities, self.subjects)
         return entities, QueryIndex(subjects, self.relations, answers, self.num_relations)
 
+    def partition(self, num_parts: int, generator: torch.Generator | None = None) -> list[QueryIndex]:
+        """The queries cut at random into mini-batches whose sizes differ by one at most; none of them is empty.
+
+        Args:
+            num_parts: How many; fewer if there are not as many queries.
+            generator: Where the randomness comes from, on the CPU; torch's default generator if not given.
+        """
+        if num_parts < 1:
+            raise UserError(f"num_parts={num_parts} cannot hold the queries: choose 1 or more.")
+        order = torch.randperm(self.num_queries, generator=generator).to(self.subjects.device)
+        return [self.take(rows) for rows in order.tensor_split(max(1, min(num_parts, self.num_queries)))]
+
     def to(self, device: torch.device | str) -> QueryIndex:
         """The same index on another device."""
         return QueryIndex(

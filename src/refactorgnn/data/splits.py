@@ -44,22 +44,6 @@ def split_triples(triples: Tensor, *, valid: float = 0.1, test: float = 0.1, see
     return {name: triples[torch.from_numpy(split_of == code)] for code, name in enumerate(names)}
 
 
-def partition(triples: Tensor, num_parts: int, generator: torch.Generator | None = None) -> list[Tensor]:
-    """Cut triples at random into parts whose sizes differ by one at most, for the cascade of a ReFactor layer.
-
-    Give it facts without reciprocals and add those to each part, so that a fact and its reciprocal stay together.
-
-    Args:
-        triples: Shape ``(num_triples, 3)``.
-        num_parts: How many parts; some are empty if there are fewer triples.
-        generator: Where the randomness comes from, on the CPU; torch's default generator if not given.
-    """
-    if num_parts < 1:
-        raise UserError(f"num_parts={num_parts} cannot hold the triples: choose 1 or more.")
-    order = torch.randperm(len(triples), generator=generator).to(triples.device)
-    return [triples[rows] for rows in order.tensor_split(num_parts)]
-
-
 def _is_first_mention(shuffled: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which triples, in the given order, are the first to mention one of their entities or their relation."""
     head, relation, tail = shuffled.T

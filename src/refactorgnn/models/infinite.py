@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.layers import ReFactorConv
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
@@ -26,17 +27,27 @@ class InfiniteReFactorGNN(LinkPredictor):
         relations: The relations; reciprocals are added.
         features: Where the states start.
         layer: The layer, its relation embeddings in it.
+        induced: Whether a mini-batch of edges sees its own entities only; see :meth:`ReFactorConv.cascade`.
     """
 
     states: Tensor
     sums: Tensor
 
-    def __init__(self, entities: Vocabulary, relations: Vocabulary, features: Features, layer: ReFactorConv) -> None:
+    def __init__(
+        self,
+        entities: Vocabulary,
+        relations: Vocabulary,
+        features: Features,
+        layer: ReFactorConv,
+        *,
+        induced: bool = False,
+    ) -> None:
         super().__init__(relations)
         self.entity_names = entities
         self.features = features.requires_grad_(False)  # they are met once, at the start
         self.layer = layer
         self.scorer = layer.scorer
+        self.induced = induced
         empty = torch.zeros(len(entities), layer.scorer.dim)
         self.register_buffer("states", empty)
         self.register_buffer("sums", torch.zeros_like(empty))
@@ -50,6 +61,11 @@ class InfiniteReFactorGNN(LinkPredictor):
         """Fill the cache with features and clear the optimiser's sums."""
         self.states.copy_(states)
         self.sums.zero_()
+
+    def step(self, queries: QueryIndex) -> tuple[Tensor, Tensor | None]:
+        """What one more layer, or a mini-batch of it, makes of the cache; differentiable in the relations."""
+        sums = self.sums if self.layer.optimizer == "adagrad" else None
+        return self.layer.cascade(self.states, [queries], sums, induced=self.induced)
 
     def keep(self, states: Tensor, sums: Tensor | None) -> None:
         """Make the outcome of a layer the cache; the tensors before it stay as they are for the backward pass."""

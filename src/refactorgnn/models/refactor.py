@@ -38,7 +38,10 @@ class ReFactorGNN(StateEncoder):
         num_draws: How many random draws of the features are averaged when answering.
         init_scale: The standard deviation of the initial relation embeddings.
         learned_steps: Whether each layer learns its own step size, from ``alpha`` on: ``L`` more parameters.
-        seed: Their seed.
+        num_parts: Mini-batches that a layer's edges are partitioned into and evaluated over in a cascade.
+        induced: Whether a mini-batch sees its own entities only, as in the paper; see :meth:`ReFactorConv.cascade`.
+        num_samples: Candidates that ``n[v]`` is estimated from while training; see :class:`ReFactorConv`.
+        seed: The seed of the initial relation embeddings and of the partition.
         memory_budget: Bytes of temporaries of a layer.
     """
 
@@ -57,11 +60,17 @@ class ReFactorGNN(StateEncoder):
         num_draws: int = 1,
         init_scale: float = 0.1,
         learned_steps: bool = False,
+        num_parts: int = 1,
+        induced: bool = False,
+        num_samples: int | None = None,
         seed: int = 0,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
         super().__init__(relations, features, num_draws=num_draws)
         self.num_layers = num_layers
+        self.num_parts = num_parts
+        self.induced = induced
+        self.seed = seed
         self.layer = seeded_layer(
             relations,
             scorer,
@@ -72,6 +81,7 @@ class ReFactorGNN(StateEncoder):
             optimizer=layer_optimizer,
             n3=n3,
             n_term=n_term,
+            num_samples=num_samples,
             memory_budget=memory_budget,
         )
         self.scorer = self.layer.scorer
@@ -86,16 +96,23 @@ class ReFactorGNN(StateEncoder):
     def step(
         self, states: Tensor, queries: QueryIndex, sums: Tensor | None, layer: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Layer number ``layer``, with what its optimiser carries on to the next."""
+        """Layer number ``layer`` over all its edges or a mini-batch of them, with what its optimiser carries on."""
         alpha = None if self.log_steps is None else self.log_steps[layer].exp()
-        return self.layer.step(states, queries, sums, alpha=alpha)
+        return self.layer.cascade(states, [queries], sums, induced=self.induced, alpha=alpha)
 
     def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
         """The states after ``L`` layers over ``queries``; shape ``(num_entities, dim)``."""
         sums: Tensor | None = None
         for layer in range(self.num_layers):
-            states, sums = self.step(states, queries, sums, layer)
+            for part in self._parts(queries, layer):
+                states, sums = self.step(states, part, sums, layer)
         return states
+
+    def _parts(self, queries: QueryIndex, layer: int) -> list[QueryIndex]:
+        """The mini-batches of a layer; the same whenever it is evaluated."""
+        if self.num_parts == 1:
+            return [queries]
+        return queries.partition(self.num_parts, torch.Generator().manual_seed(combined_seed(self.seed, layer)))
 
 
 def seeded_layer(

@@ -15,6 +15,7 @@ from refactorgnn.errors import unknown_name
 from refactorgnn.ops import chunked, reference
 from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET
 from refactorgnn.ops.nll import filtered_negative_log_likelihood, negative_log_likelihood
+from refactorgnn.ops.precision import mixed_precision
 from refactorgnn.ops.sparse import SparsePattern, edge_dots, sum_neighbours
 
 Impl = Literal["chunked", "reference"]
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+@mixed_precision
 def softmax_products(
     queries: Tensor,
     candidates: Tensor,
@@ -68,6 +70,7 @@ def softmax_products(
     raise unknown_name("impl", impl, IMPLS)
 
 
+@mixed_precision
 def logsumexp(
     queries: Tensor,
     candidates: Tensor,

@@ -15,12 +15,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from refactorgnn.ops import chunked
+from refactorgnn.ops.precision import mixed_precision
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
 # |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, their exponentials, P and a copy.
 _FILTERED_BUFFERS = 4
 
 
+@mixed_precision
 def filtered_negative_log_likelihood(
     queries: Tensor,
     candidates: Tensor,
@@ -51,6 +53,7 @@ def filtered_negative_log_likelihood(
     return loss
 
 
+@mixed_precision
 def negative_log_likelihood(
     queries: Tensor, candidates: Tensor, answers: SparsePattern, *, memory_budget: int = chunked.DEFAULT_MEMORY_BUDGET
 ) -> Tensor:

@@ -81,6 +81,15 @@ class SparsePattern:
         edges = torch.arange(shift.numel(), device=rows.device) + shift
         return SparsePattern(offsets, self.columns[edges], self.num_columns)
 
+    def restricted_to(self, columns: Tensor) -> SparsePattern:
+        """The pattern of the given columns only (sorted, distinct), renumbered in their order."""
+        if not len(columns):
+            return SparsePattern(torch.zeros_like(self.offsets), self.columns[:0], 0)
+        place = torch.searchsorted(columns, self.columns).clamp_(max=len(columns) - 1)
+        kept = columns[place] == self.columns
+        before = torch.cat([self.offsets.new_zeros(1), kept.cumsum(0)])
+        return SparsePattern(before[self.offsets], place[kept], len(columns))
+
     def slice_rows(self, rows: slice) -> SparsePattern:
         """The pattern made of consecutive rows, without copying."""
         offsets = self.offsets[rows.start : rows.stop + 1]

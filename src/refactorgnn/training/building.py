@@ -89,6 +89,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
         "alpha": config.alpha,
         "n3": config.n3,
         "n_term": config.n_term,
+        "num_samples": config.samples or None,
         "init_scale": config.init_scale,
         "seed": config.seed,
         "memory_budget": config.memory_budget_mb * 2**20,
@@ -96,7 +97,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
     features = _features(config, graph)
     if config.layers == "inf":
         layer = seeded_layer(graph.relations, config.scorer, config.dim, optimizer=config.layer_optimizer, **options)
-        return InfiniteReFactorGNN(graph.entities, graph.relations, features, layer)
+        return InfiniteReFactorGNN(graph.entities, graph.relations, features, layer, induced=config.induced)
     return ReFactorGNN(
         graph.relations,
         features,
@@ -106,6 +107,8 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
         layer_optimizer=config.layer_optimizer,
         num_draws=config.draws,
         learned_steps=config.learned_steps,
+        num_parts=config.parts,
+        induced=config.induced,
         **options,
     )
 

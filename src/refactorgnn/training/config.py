@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from refactorgnn.scorers import SCORERS, make_scorer
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
+N3 = Annotated[float, Field(ge=0, description="The weight of the N3 regulariser.")]
 LOGGERS = ("csv", "tensorboard")
 
 
@@ -50,7 +52,6 @@ class TrainConfig(BaseModel):
     learning_rate: Annotated[float, Field(gt=0, description="The optimiser's step size.")] = 0.1
     weight_decay: Annotated[float, Field(ge=0, description="The optimiser's weight decay.")] = 0.0
     clip: Annotated[float, Field(ge=0, description="The largest norm of a gradient; 0: any.")] = 0.0
-    n3: Annotated[float, Field(ge=0, description="The weight of the N3 regulariser.")] = 1e-2
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout on subject and relation.")] = 0.0
     init_scale: Annotated[float, Field(gt=0, description="Standard deviation of the initial values.")] = 1e-3
     validate_every: Annotated[int, Field(ge=1, description="Epochs between two validations.")] = 3
@@ -111,6 +112,7 @@ class LookupConfig(TrainConfig):
 
     model: Annotated[Literal["lookup"], Field(description="The kind of model.")] = "lookup"
     batch_size: Annotated[int, Field(ge=1, description="Questions (subject, relation) in a batch.")] = 256
+    n3: N3 = 1e-2
 
 
 class FeatureConfig(TrainConfig):
@@ -143,6 +145,7 @@ class ForgettingConfig(FeatureConfig):
 
     model: Annotated[Literal["forgetting"], Field(description="The kind of model.")] = "forgetting"
     batch_size: Annotated[int, Field(ge=0, description="Questions (subject, relation) in a batch; 0: all.")] = 256
+    n3: N3 = 1e-2
     forget_every: Annotated[int, Field(ge=1, description="Steps between two resets of the states.")] = 100
 
 
@@ -154,9 +157,7 @@ class EncoderConfig(FeatureConfig):
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     init_scale: Annotated[float, Field(gt=0)] = 0.1
     validate_every: Annotated[int, Field(ge=1)] = 10
-    mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
     draws: Annotated[int, Field(ge=1, description="Random draws of the features averaged when answering.")] = 1
-    steps_per_epoch: Annotated[int, Field(ge=1, description="Steps of an epoch, unless layer-wise.")] = 6
 
 
 class NoPretrainConfig(EncoderConfig):
@@ -165,8 +166,42 @@ class NoPretrainConfig(EncoderConfig):
     model: Annotated[Literal["no-pretrain"], Field(description="The kind of model.")] = "no-pretrain"
     epochs: Annotated[Literal[0], Field()] = 0
 
+    @model_validator(mode="after")
+    def _nothing_is_learned(self) -> NoPretrainConfig:
+        names = "optimizer", "learning_rate", "weight_decay", "clip", "dropout", "validate_every", "patience"
+        _refuse_changed(self, names, "does nothing without training")
+        return self
 
-class GNNConfig(EncoderConfig):
+
+class MessagePassingConfig(EncoderConfig):
+    """What models share that learn to compute states from messages, on the whole graph or on sampled sub-graphs."""
+
+    mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
+    steps_per_epoch: Annotated[
+        int, Field(ge=1, description="Steps of an epoch, unless it is layer-wise or of sub-graphs.")
+    ] = 6
+    sampler: Annotated[
+        Literal["none", "ladies", "saint"],
+        Field(description="Learn on sub-graphs, sampled once around mini-batches of facts; none: on the whole graph."),
+    ] = "none"
+    sample_width: Annotated[
+        int, Field(ge=1, description="Entities sampled a hop; there are as many hops as layers, one for inf.")
+    ] = 256
+    sample_batch: Annotated[int, Field(ge=1, description="Facts to predict in a sub-graph.")] = 256
+    sample_passes: Annotated[int, Field(ge=1, description="Passes over all facts that are sampled.")] = 20
+    sample_workers: Annotated[int, Field(ge=0, description="Processes that read sub-graphs ahead.")] = 0
+
+    @model_validator(mode="after")
+    def _sampling_is_used(self) -> MessagePassingConfig:
+        if self.sampler == "none":
+            names = "sample_width", "sample_batch", "sample_passes", "sample_workers"
+            _refuse_changed(self, names, "needs a sampler")
+        else:
+            _refuse_changed(self, ("steps_per_epoch",), "is not for sub-graphs, an epoch of which is a pass")
+        return self
+
+
+class GNNConfig(MessagePassingConfig):
     """What the message-passing rivals share; an epoch is ``steps_per_epoch`` steps over the whole graph."""
 
     layers: Annotated[int, Field(ge=1)] = 3
@@ -188,11 +223,11 @@ class GATConfig(GNNConfig):
     combine: Annotated[bool, Field(description="Combine the outputs of all layers.")] = False
 
 
-class ReFactorConfig(EncoderConfig):
+class ReFactorConfig(MessagePassingConfig):
     """How to train a ReFactor GNN; an epoch is one cycle of its layers, one layer if it never ends."""
 
     model: Annotated[Literal["refactor"], Field(description="The kind of model.")] = "refactor"
-    n3: Annotated[float, Field(ge=0)] = 0.0
+    n3: N3 = 0.0
     layers: Annotated[
         Annotated[int, Field(ge=1)] | Literal["inf"],
         Field(description="The number L of layers; inf: a cache that is never cleared, for one graph only."),
@@ -208,13 +243,31 @@ class ReFactorConfig(EncoderConfig):
         int, Field(ge=1, description="Mini-batches that the edges of a layer are partitioned into; 1: exact.")
     ] = 1
 
+    induced: Annotated[bool, Field(description="Let a mini-batch see its own entities only, as the paper.")] = False
+    samples: Annotated[
+        int, Field(ge=0, description="Candidates that n[v] is estimated from while training; 0: all, exact.")
+    ] = 0
+
     @model_validator(mode="after")
-    def _infinite_is_transductive(self) -> ReFactorConfig:
+    def _fits_together(self) -> ReFactorConfig:
         if self.layers == "inf":
-            for name in ("regime", "learned_steps", "draws"):
-                if (value := getattr(self, name)) != type(self).model_fields[name].default:
-                    raise UserError(f"setting {name}={value!r} needs a finite depth: leave it out with layers inf.")
+            _refuse_changed(self, ("regime", "learned_steps", "draws"), "needs a finite depth")
+            if self.sampler != "none":
+                _refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
+        if self.regime == "layerwise":
+            _refuse_changed(self, ("steps_per_epoch",), "is not for layer-wise training, an epoch of which is a cycle")
+        if self.parts == 1:
+            _refuse_changed(self, ("induced",), "needs parts above 1")
+        if self.sampler != "none":
+            _refuse_changed(self, ("parts",), "is not for sub-graphs, which are mini-batches")
         return self
+
+
+def _refuse_changed(config: TrainConfig, names: Iterable[str], reason: str) -> None:
+    """Refuse settings that other settings leave without effect."""
+    for name in names:
+        if (value := getattr(config, name)) != type(config).model_fields[name].default:
+            raise UserError(f"setting {name}={value!r} {reason}: leave it out.")
 
 
 CONFIGS: dict[str, type[TrainConfig]] = {

@@ -67,7 +67,7 @@ def fit(run: Run, fabric: Fabric | None = None, *, progress: bool = True) -> Pro
     check_trainable(config, run.graph)
     if config.threads:
         torch.set_num_threads(config.threads)
-    training = _Training(run, fabric or make_fabric(config))
+    training = _Training(run, fabric or make_fabric(config), progress=progress)
     done = training.done
     with counting("training", config.epochs, enabled=progress) as bar, closing(training):
         bar.advance(done.epoch)
@@ -112,18 +112,27 @@ class _Step(nn.Module):
 class _Training:
     """One process of a training: the model, its optimiser, and how far they have come."""
 
-    def __init__(self, run: Run, fabric: Fabric) -> None:
+    def __init__(self, run: Run, fabric: Fabric, *, progress: bool) -> None:
         self.run = run
         self.config = run.train_config
         self.fabric = fabric
         self.model = build_model(self.config, run.graph).to(fabric.device)
         self.optimizer = _make_optimizer(self.model, self.config)
         self.done = _resume(run, self.model, self.optimizer, fabric)
-        share = Share(fabric.global_rank, fabric.world_size)
-        self.regime: Regime[Any] = make_regime(self.model, self.config, run.graph, fabric.device, share)
         self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and self.config.log else None
         if self.config.epochs:
-            self.step_module, self.step_optimizer = fabric.setup(_Step(self.regime), self.optimizer)
+            self._set_up(progress)
+
+    def _set_up(self, progress: bool) -> None:
+        """Get ready for epochs."""
+        fabric, share = self.fabric, Share(self.fabric.global_rank, self.fabric.world_size)
+        self.regime: Regime[Any] = make_regime(
+            self.model, self.config, self.run.graph, fabric.device, share, self.run.path
+        )
+        if fabric.is_global_zero:
+            self.regime.prepare(progress=progress)
+        fabric.barrier()
+        self.step_module, self.step_optimizer = fabric.setup(_Step(self.regime), self.optimizer)
 
     def next_epoch(self) -> float:
         """One epoch, its record, and its state on disk; returns the mean loss of a triple."""

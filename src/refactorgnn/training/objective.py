@@ -18,6 +18,7 @@ def total_loss(
     targets: QueryIndex,
     known: SparsePattern,
     *,
+    candidates: Tensor | None = None,
     dropout_rate: float,
     memory_budget: int,
 ) -> Tensor:
@@ -25,20 +26,20 @@ def total_loss(
 
     Args:
         scorer: The decoder.
-        states: The states of all candidates, shape ``(num_candidates, dim)``.
+        states: The states of the entities, shape ``(num_entities, dim)``.
         relations: The relation embeddings.
-        targets: The triples to predict, grouped; subjects and objects are rows of ``states``.
-        known: The known answers of each question of ``targets``.
+        targets: The triples to predict, grouped; their subjects are rows of ``states``, their objects candidates.
+        known: The known answers of each question of ``targets`` among the candidates.
+        candidates: The states of the candidates, shape ``(num_candidates, dim)``; all entities if not given.
         dropout_rate: The share of the numbers of subject and relation that is dropped.
         memory_budget: Bytes of temporaries.
     """
     subjects = dropout(states[targets.subjects], dropout_rate)
     chosen = dropout(relations[targets.relations], dropout_rate)
+    candidates = states if candidates is None else candidates
     if isinstance(scorer, DotScorer):
-        queries, candidates = scorer.query(subjects, chosen), scorer.candidates(states)
-        return filtered_negative_log_likelihood(
-            queries, candidates, targets.answers, known, memory_budget=memory_budget
-        )
+        queries, keys = scorer.query(subjects, chosen), scorer.candidates(candidates)
+        return filtered_negative_log_likelihood(queries, keys, targets.answers, known, memory_budget=memory_budget)
     return autograd_path.filtered_negative_log_likelihood(
-        scorer, subjects, chosen, states, targets.answers, known, memory_budget
+        scorer, subjects, chosen, candidates, targets.answers, known, memory_budget
     )

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.models.base import LinkPredictor
-from refactorgnn.training.config import EncoderConfig, ForgettingConfig, LookupConfig, ReFactorConfig, TrainConfig
+from refactorgnn.training.config import (
+    ForgettingConfig,
+    LookupConfig,
+    MessagePassingConfig,
+    ReFactorConfig,
+    TrainConfig,
+)
 from refactorgnn.training.processes import Share
 from refactorgnn.training.regimes.base import Regime
 from refactorgnn.training.regimes.forgetting import ForgettingRegime
 from refactorgnn.training.regimes.layerwise import InfiniteRegime, LayerwiseRegime
 from refactorgnn.training.regimes.lookup import LookupRegime
+from refactorgnn.training.regimes.sampled import SampledInfiniteRegime, SampledLayerwiseRegime, SampledUnrolledRegime
 from refactorgnn.training.regimes.unrolled import UnrolledRegime
 
 __all__ = ["Regime", "make_regime"]
@@ -25,9 +33,10 @@ def make_regime(
     graph: KnowledgeGraph,
     device: torch.device,
     share: Share = Share(),  # noqa: B008
+    folder: Path = Path(),
 ) -> Regime[Any]:
-    """The regime that the settings ask for."""
-    return _regime_of(config)(model, config, graph, device, share)
+    """The regime that the settings ask for; arguments as :class:`Regime`."""
+    return _regime_of(config)(model, config, graph, device, share, folder)
 
 
 def _regime_of(config: TrainConfig) -> type[Regime[Any]]:
@@ -35,8 +44,9 @@ def _regime_of(config: TrainConfig) -> type[Regime[Any]]:
         return LookupRegime
     if isinstance(config, ForgettingConfig):
         return ForgettingRegime
+    sampled = isinstance(config, MessagePassingConfig) and config.sampler != "none"
+    if isinstance(config, ReFactorConfig) and config.layers == "inf":
+        return SampledInfiniteRegime if sampled else InfiniteRegime
     if isinstance(config, ReFactorConfig) and config.regime == "layerwise":
-        return InfiniteRegime if config.layers == "inf" else LayerwiseRegime
-    if isinstance(config, EncoderConfig):
-        return UnrolledRegime
-    raise TypeError(f"no regime is known for {type(config).__name__}")
+        return SampledLayerwiseRegime if sampled else LayerwiseRegime
+    return SampledUnrolledRegime if sampled else UnrolledRegime

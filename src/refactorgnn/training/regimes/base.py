@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
@@ -30,6 +31,7 @@ class Regime(nn.Module, ABC, Generic[Batch]):
         graph: The graph to learn on.
         device: Where to compute.
         share: What part of each batch this process takes.
+        folder: The run's folder.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Regime(nn.Module, ABC, Generic[Batch]):
         graph: KnowledgeGraph,
         device: torch.device,
         share: Share = Share(),  # noqa: B008
+        folder: Path = Path(),
     ) -> None:
         super().__init__()
         self.model = model
@@ -46,11 +49,15 @@ class Regime(nn.Module, ABC, Generic[Batch]):
         self.graph = graph
         self.device = device
         self.share = share
+        self.folder = folder
 
     @property
     def memory_budget(self) -> int:
         """Bytes of temporaries of the score products."""
         return self.config.memory_budget_mb * 2**20
+
+    def prepare(self, *, progress: bool) -> None:
+        """Make, once and in one process, what the training reads from the run's folder; most regimes read nothing."""
 
     def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
         """Prepare an epoch; most regimes have nothing to do."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.layers import partition
 from refactorgnn.models.infinite import InfiniteReFactorGNN
 from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.training.config import ReFactorConfig
@@ -71,8 +70,8 @@ class LayerwiseRegime(Regime[LayerStep]):
             if self.config.parts == 1:
                 yield LayerStep(layer, support, support, queries)
                 continue
-            message_parts = partition(support, self.config.parts)
-            target_parts = partition(queries, self.config.parts) if queries is not support else message_parts
+            message_parts = support.partition(self.config.parts)
+            target_parts = message_parts if queries is support else queries.partition(self.config.parts)
             for messages, targets in zip(message_parts, target_parts, strict=False):
                 yield LayerStep(layer, support, messages, targets)
 
@@ -118,8 +117,7 @@ class InfiniteRegime(LayerwiseRegime):
         return 1
 
     def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
-        sums = self.model.sums if self.model.layer.optimizer == "adagrad" else None
-        states, sums = self.model.layer.step(self.model.states, batch.messages, sums)
+        states, sums = self.model.step(batch.messages)
         loss = self._loss(states, batch.targets)
         self.model.keep(states, sums)
         return loss

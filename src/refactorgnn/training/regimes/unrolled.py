@@ -10,7 +10,7 @@ from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.models.encoder import StateEncoder
-from refactorgnn.training.config import EncoderConfig
+from refactorgnn.training.config import MessagePassingConfig
 from refactorgnn.training.facts import TrainingFacts
 from refactorgnn.training.objective import total_loss
 from refactorgnn.training.regimes.base import Regime
@@ -24,7 +24,7 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
     """
 
     model: StateEncoder
-    config: EncoderConfig
+    config: MessagePassingConfig
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)

@@ -1,0 +1,31 @@
+"""Mixed precision: what autocast means for the score products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Result = TypeVar("Result")
+
+
+def mixed_precision(product: Callable[..., Result]) -> Callable[..., Result]:
+    """Under autocast, give a product of queries and candidates narrow operands, and keep its sums in float32.
+
+    Autocast itself would narrow the result of every product inside as well, logits and normalisers included. The states
+    stay float32 outside, and so does their gradient.
+    """
+
+    @wraps(product)
+    def narrowed(queries: Tensor, candidates: Tensor, *arguments: Any, **options: Any) -> Result:
+        device = queries.device.type
+        if not torch.is_autocast_enabled(device):
+            return product(queries, candidates, *arguments, **options)
+        dtype = torch.get_autocast_dtype(device)
+        with torch.autocast(device, enabled=False):
+            return product(queries.to(dtype), candidates.to(dtype), *arguments, **options)
+
+    return narrowed

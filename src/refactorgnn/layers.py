@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from refactorgnn import autograd_path
 from refactorgnn.data.interop import from_edges
@@ -26,6 +27,7 @@ from refactorgnn.scorers import DotScorer, Scorer, make_scorer
 
 NTerm = Literal["exact", "paper", "none"]
 Optimizer = Literal["sgd", "adagrad"]
+N3Weighting = Literal["entity", "triple"]
 
 
 def log_likelihood_gradient(
@@ -38,6 +40,7 @@ def log_likelihood_gradient(
     impl: Impl = "chunked",
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
     num_samples: int | None = None,
+    dropout_rate: float = 0.0,
 ) -> Tensor:
     r"""The gradient of ``Σ log P(o | s, r)`` over the triples of ``queries``, by the entity states.
 
@@ -62,6 +65,8 @@ def log_likelihood_gradient(
         memory_budget: Bytes of temporaries.
         num_samples: Estimate ``P`` from this many candidates, drawn anew from torch's default generator (on the CPU,
             whatever the device), and the known answers; see :mod:`refactorgnn.ops.sampled`. None: exact.
+        dropout_rate: The share of the numbers of subjects and relations that is dropped, so that the result is the
+            gradient of what a factorisation model with that dropout is trained on.
 
     Returns:
         Shape ``(num_entities, dim)``, differentiable in ``states`` and ``relations``.
@@ -69,9 +74,12 @@ def log_likelihood_gradient(
     if n_term not in get_args(NTerm):
         raise unknown_name("n_term", n_term, get_args(NTerm))
     _check_sampling(num_samples, scorer, impl)
+    _check_dropout(dropout_rate, scorer)
     if not isinstance(scorer, DotScorer):
         return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
-    subjects, relations = states[queries.subjects], relations[queries.relations]
+    subjects, relations = states[queries.subjects], dropout(relations[queries.relations], dropout_rate)
+    kept = dropout(torch.ones_like(subjects), dropout_rate) if dropout_rate else None
+    subjects = subjects if kept is None else subjects * kept
     Q, K = scorer.query(subjects, relations), scorer.candidates(states)
     sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
     if n_term == "none":
@@ -86,7 +94,8 @@ def log_likelihood_gradient(
         grad_K = sum_neighbours(queries.answers.transposed, Q) - pulled
         if n_term == "paper":
             grad_K = grad_K + _own_candidate_term(Q, K, lse, queries, sample)
-    as_subject = sum_neighbours(queries.by_subject, scorer.adjoint(grad_Q, subjects, relations))
+    wanted = scorer.adjoint(grad_Q, subjects, relations)
+    as_subject = sum_neighbours(queries.by_subject, wanted if kept is None else wanted * kept)
     return as_subject + scorer.candidates_adjoint(grad_K, states)
 
 
@@ -99,6 +108,13 @@ def _check_sampling(num_samples: int | None, scorer: Scorer, impl: Impl) -> None
         raise UserError(f"num_samples needs a dot-product scorer, which {scorer.name!r} is not: leave it out.")
     if impl == "reference":
         raise UserError("num_samples cannot be used with impl='reference', which is exact: leave one of them out.")
+
+
+def _check_dropout(dropout_rate: float, scorer: Scorer) -> None:
+    if not 0 <= dropout_rate < 1:
+        raise UserError(f"dropout={dropout_rate} is no share of a layer's inputs: choose 0 or more, below 1.")
+    if dropout_rate and not isinstance(scorer, DotScorer):
+        raise UserError(f"dropout in a layer needs a dot-product scorer, which {scorer.name!r} is not: leave it out.")
 
 
 def _messages(
@@ -154,8 +170,11 @@ class ReFactorConv(nn.Module):
         impl: How the products with ``P`` are computed: ``"chunked"`` or ``"reference"``.
         memory_budget: Bytes of temporaries of ``"chunked"``, and of the products with a sample.
         num_samples: Estimate ``n[v]`` from this many candidates and the known answers, drawn anew at each application
-            in training and evaluation alike; torch's default generator on the CPU is used, so ``torch.manual_seed``
-            makes it repeatable. None: all candidates, exactly.
+            in training mode; torch's default generator on the CPU is used, so ``torch.manual_seed`` makes it
+            repeatable. None, and evaluation mode: all candidates, exactly.
+        dropout: The share of the numbers of subjects and relations that is dropped in training mode.
+        n3_weighting: Whether N3 counts each entity once, or once for each triple it occurs in (``"triple"``), as when
+            a factorisation model regularises the factors of its triples (Lacroix et al., 2018).
 
     Shapes:
         - **x**: ``(num_nodes, dim)``
@@ -185,17 +204,21 @@ class ReFactorConv(nn.Module):
         impl: Impl = "chunked",
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
         num_samples: int | None = None,
+        dropout: float = 0.0,
+        n3_weighting: N3Weighting = "entity",
     ) -> None:
         super().__init__()
         for kind, name, choices in (
             ("optimizer", optimizer, get_args(Optimizer)),
             ("n_term", n_term, get_args(NTerm)),
             ("impl", impl, IMPLS),
+            ("n3_weighting", n3_weighting, get_args(N3Weighting)),
         ):
             if name not in choices:
                 raise unknown_name(kind, name, choices)
         self.scorer = make_scorer(scorer, dim) if isinstance(scorer, str) else scorer
         _check_sampling(num_samples, self.scorer, impl)
+        _check_dropout(dropout, self.scorer)
         self.num_relations = num_relations
         self.alpha = alpha
         self.optimizer = optimizer
@@ -205,6 +228,8 @@ class ReFactorConv(nn.Module):
         self.impl: Impl = impl
         self.memory_budget = memory_budget
         self.num_samples = num_samples
+        self.dropout = dropout
+        self.n3_weighting = n3_weighting
         self.relations = nn.Parameter(torch.empty(num_relations, self.scorer.relation_dim))
         self.reset_parameters()
 
@@ -305,8 +330,14 @@ class ReFactorConv(nn.Module):
             impl=self.impl,
             memory_budget=self.memory_budget,
             num_samples=self.num_samples if self.training else None,
+            dropout_rate=self.dropout if self.training else 0.0,
         )
-        return gradient - 3 * self.n3 * self.scorer.modulus(x) * x if self.n3 else gradient
+        if not self.n3:
+            return gradient
+        shrinkage = 3 * self.n3 * self.scorer.modulus(x) * x
+        if self.n3_weighting == "triple":
+            shrinkage = shrinkage * queries.occurrences.to(x.dtype)[:, None]
+        return gradient - shrinkage
 
     def _queries(self, x: Tensor, edge_index: Tensor | QueryIndex, edge_type: Tensor | None) -> QueryIndex:
         if isinstance(edge_index, QueryIndex):
@@ -321,7 +352,8 @@ class ReFactorConv(nn.Module):
         """The settings, for ``print(layer)``."""
         return (
             f"{self.scorer!r}, num_relations={self.num_relations}, alpha={self.alpha}, optimizer={self.optimizer!r}, "
-            f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}, num_samples={self.num_samples}"
+            f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}, num_samples={self.num_samples}, "
+            f"dropout={self.dropout}, n3_weighting={self.n3_weighting!r}"
         )
 
 

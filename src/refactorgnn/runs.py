@@ -49,12 +49,14 @@ from refactorgnn.storage import (
     write_error,
     write_text,
 )
+from refactorgnn.training.averaging import PREFIX as AVERAGE
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig, read_config
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
+_BESIDE_WEIGHTS = (_OPTIMIZER, AVERAGE)
 # Settings that say where and how to compute, not what.
 _CIRCUMSTANCES = {
     "dataset", "accelerator", "devices", "strategy", "log", "threads", "memory_budget_mb",
@@ -192,7 +194,7 @@ class Run:
         self._check_consistent()
         tensors, about = load_tensors(path)
         expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        found = {name: tensor.shape for name, tensor in tensors.items() if not name.startswith(_OPTIMIZER)}
+        found = {name: tensor.shape for name, tensor in tensors.items() if not name.startswith(_BESIDE_WEIGHTS)}
         if about.pop("fingerprint", None) != self.sidecar["fingerprint"] or found != expected:
             raise FileError(
                 path, "these weights do not belong to this run's settings and graph", "restore the file or train again"

@@ -78,6 +78,12 @@ class QueryIndex:
         return SparsePattern(offsets, torch.argsort(self.subjects, stable=True), self.num_queries)
 
     @cached_property
+    def occurrences(self) -> Tensor:
+        """How often each entity is subject or object of a triple; shape ``(num_entities,)``."""
+        as_subject = torch.bincount(self.subjects[self.answers.rows], minlength=self.num_entities)
+        return as_subject + torch.bincount(self.answers.columns, minlength=self.num_entities)
+
+    @cached_property
     def self_loops(self) -> Tensor:
         """How often each query is answered by its own subject; shape ``(num_queries,)``."""
         is_loop = self.answers.columns == self.subjects[self.answers.rows]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
-from refactorgnn.layers import NTerm, Optimizer, ReFactorConv
+from refactorgnn.layers import N3Weighting, NTerm, Optimizer, ReFactorConv
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
@@ -41,6 +41,8 @@ class ReFactorGNN(StateEncoder):
         num_parts: Mini-batches that a layer's edges are partitioned into and evaluated over in a cascade.
         induced: Whether a mini-batch sees its own entities only, as in the paper; see :meth:`ReFactorConv.cascade`.
         num_samples: Candidates that ``n[v]`` is estimated from while training; see :class:`ReFactorConv`.
+        layer_dropout: Dropout inside a layer while training; see :class:`ReFactorConv`.
+        n3_weighting: ``"entity"`` or ``"triple"``; see :class:`ReFactorConv`.
         seed: The seed of the initial relation embeddings and of the partition.
         memory_budget: Bytes of temporaries of a layer.
     """
@@ -63,6 +65,8 @@ class ReFactorGNN(StateEncoder):
         num_parts: int = 1,
         induced: bool = False,
         num_samples: int | None = None,
+        layer_dropout: float = 0.0,
+        n3_weighting: N3Weighting = "entity",
         seed: int = 0,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
@@ -82,6 +86,8 @@ class ReFactorGNN(StateEncoder):
             n3=n3,
             n_term=n_term,
             num_samples=num_samples,
+            dropout=layer_dropout,
+            n3_weighting=n3_weighting,
             memory_budget=memory_budget,
         )
         self.scorer = self.layer.scorer

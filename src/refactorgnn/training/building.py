@@ -89,6 +89,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
         "alpha": config.alpha,
         "n3": config.n3,
         "n_term": config.n_term,
+        "n3_weighting": config.n3_weighting,
         "num_samples": config.samples or None,
         "init_scale": config.init_scale,
         "seed": config.seed,
@@ -96,7 +97,8 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
     }
     features = _features(config, graph)
     if config.layers == "inf":
-        layer = seeded_layer(graph.relations, config.scorer, config.dim, optimizer=config.layer_optimizer, **options)
+        options |= {"optimizer": config.layer_optimizer, "dropout": config.layer_dropout}
+        layer = seeded_layer(graph.relations, config.scorer, config.dim, **options)
         return InfiniteReFactorGNN(graph.entities, graph.relations, features, layer, induced=config.induced)
     return ReFactorGNN(
         graph.relations,
@@ -108,6 +110,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
         num_draws=config.draws,
         learned_steps=config.learned_steps,
         num_parts=config.parts,
+        layer_dropout=config.layer_dropout,
         induced=config.induced,
         **options,
     )

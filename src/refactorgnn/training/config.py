@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
-from refactorgnn.layers import NTerm, Optimizer
+from refactorgnn.layers import N3Weighting, NTerm, Optimizer
 from refactorgnn.models.features import feature_names
 from refactorgnn.scorers import SCORERS, make_scorer
 from refactorgnn.training.strict_yaml import read_mapping
@@ -51,6 +51,9 @@ class TrainConfig(BaseModel):
     optimizer: Annotated[OptimizerName, Field(description="The optimiser.")] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, description="The optimiser's step size.")] = 0.1
     weight_decay: Annotated[float, Field(ge=0, description="The optimiser's weight decay.")] = 0.0
+    average: Annotated[
+        float, Field(ge=0, lt=1, description="What a running average of the weights keeps an epoch; 0: no average.")
+    ] = 0.0
     clip: Annotated[float, Field(ge=0, description="The largest norm of a gradient; 0: any.")] = 0.0
     dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout on subject and relation.")] = 0.0
     init_scale: Annotated[float, Field(gt=0, description="Standard deviation of the initial values.")] = 1e-3
@@ -168,7 +171,7 @@ class NoPretrainConfig(EncoderConfig):
 
     @model_validator(mode="after")
     def _nothing_is_learned(self) -> NoPretrainConfig:
-        names = "optimizer", "learning_rate", "weight_decay", "clip", "dropout", "validate_every", "patience"
+        names = "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout", "validate_every", "patience"
         _refuse_changed(self, names, "does nothing without training")
         return self
 
@@ -177,6 +180,9 @@ class MessagePassingConfig(EncoderConfig):
     """What models share that learn to compute states from messages, on the whole graph or on sampled sub-graphs."""
 
     mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
+    relation_n3: Annotated[
+        float, Field(ge=0, description="The weight of an N3 regulariser on the relations of the facts to predict.")
+    ] = 0.0
     steps_per_epoch: Annotated[
         int, Field(ge=1, description="Steps of an epoch, unless it is layer-wise or of sub-graphs.")
     ] = 6
@@ -244,18 +250,29 @@ class ReFactorConfig(MessagePassingConfig):
     ] = 1
 
     induced: Annotated[bool, Field(description="Let a mini-batch see its own entities only, as the paper.")] = False
+    layer_dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout inside a layer, while training.")] = 0.0
+    n3_weighting: Annotated[
+        N3Weighting, Field(description="Count an entity once in the layer's N3, or once for each triple.")
+    ] = "entity"
+    through: Annotated[
+        bool, Field(description="With layers inf: learn relations through the layer, or only on its outcome.")
+    ] = True
     samples: Annotated[
         int, Field(ge=0, description="Candidates that n[v] is estimated from while training; 0: all, exact.")
     ] = 0
 
     @model_validator(mode="after")
     def _fits_together(self) -> ReFactorConfig:
-        if self.layers == "inf":
+        if self.layers != "inf":
+            _refuse_changed(self, ("through",), "needs layers inf: features are learned through the layers")
+        else:
             _refuse_changed(self, ("regime", "learned_steps", "draws"), "needs a finite depth")
             if self.sampler != "none":
                 _refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":
             _refuse_changed(self, ("steps_per_epoch",), "is not for layer-wise training, an epoch of which is a cycle")
+        if not self.n3:
+            _refuse_changed(self, ("n3_weighting",), "needs n3 above 0")
         if self.parts == 1:
             _refuse_changed(self, ("induced",), "needs parts above 1")
         if self.sampler != "none":

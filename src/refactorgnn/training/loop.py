@@ -22,6 +22,7 @@ from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run, load_optimizer_tensors, optimizer_tensors
 from refactorgnn.seeds import combined_seed
 from refactorgnn.storage import remove_leftovers
+from refactorgnn.training.averaging import AveragedModel
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loggers import RunLoggers, check_loggers
@@ -118,7 +119,8 @@ class _Training:
         self.fabric = fabric
         self.model = build_model(self.config, run.graph).to(fabric.device)
         self.optimizer = _make_optimizer(self.model, self.config)
-        self.done = _resume(run, self.model, self.optimizer, fabric)
+        self.done, tensors = _resume(run, self.model, self.optimizer, fabric)
+        self.average = AveragedModel(self.model, self.config.average, tensors) if self.config.average else None
         self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and self.config.log else None
         if self.config.epochs:
             self._set_up(progress)
@@ -139,6 +141,8 @@ class _Training:
         started = time.perf_counter()
         loss = self._run_epoch(self.done.epoch + 1)
         self.done.epoch += 1
+        if self.average is not None:
+            self.average.update(self.model)
         record: dict[str, Any] = {"epoch": self.done.epoch, "loss": loss}
         if self.done.epoch % self.config.validate_every == 0 or self.done.epoch == self.config.epochs:
             self.validate(record, started)
@@ -146,6 +150,8 @@ class _Training:
             self._finish(record, started)
         if self.fabric.is_global_zero:
             tensors = {**self.model.state_dict(), **optimizer_tensors(self.optimizer)}
+            if self.average is not None:
+                tensors |= self.average.tensors()
             self.run.save_tensors(self.run.last_path, tensors, **vars(self.done))
         return loss
 
@@ -173,11 +179,11 @@ class _Training:
         started = started or time.perf_counter()
         done, graph = self.done, self.run.graph
         if self.fabric.is_global_zero:
-            self.model.eval()
-            metrics = evaluate_ranking(self.model.bind(graph), graph, "valid", confidence=False).metrics
+            model = (self.model if self.average is None else self.average.model).eval()
+            metrics = evaluate_ranking(model.bind(graph), graph, "valid", confidence=False).metrics
             if metrics["mrr"] > done.best_mrr:
                 done.best_mrr, done.best_epoch = metrics["mrr"], done.epoch
-                self.run.save_tensors(self.run.weights_path, self.model.state_dict(), epoch=done.epoch, valid=metrics)
+                self.run.save_tensors(self.run.weights_path, model.state_dict(), epoch=done.epoch, valid=metrics)
             record |= {f"valid_{name}": round(value, 6) for name, value in metrics.items()}
         done.best_mrr, done.best_epoch = self.fabric.broadcast((done.best_mrr, done.best_epoch))
         self._finish({"epoch": done.epoch, **record}, started)
@@ -206,8 +212,11 @@ def _make_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Op
     return OPTIMIZERS[config.optimizer](model.parameters(), **options)  # type: ignore[arg-type]
 
 
-def _resume(run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer, fabric: Fabric) -> Progress:
+def _resume(
+    run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer, fabric: Fabric
+) -> tuple[Progress, dict[str, Tensor]]:
     """Put back the state of an interrupted training, and forget what was recorded after it."""
+    tensors: dict[str, Tensor] = {}
     if fabric.is_global_zero:
         remove_leftovers(run.path)
     done = Progress()
@@ -219,4 +228,4 @@ def _resume(run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer, fa
     if fabric.is_global_zero:
         run.drop_records_after(done.epoch)
     fabric.barrier()
-    return done
+    return done, tensors

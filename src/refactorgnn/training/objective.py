@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
@@ -9,6 +10,7 @@ from refactorgnn import autograd_path
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.ops import SparsePattern, filtered_negative_log_likelihood
 from refactorgnn.scorers import DotScorer, Scorer
+from refactorgnn.training.config import MessagePassingConfig
 
 
 def total_loss(
@@ -19,8 +21,7 @@ def total_loss(
     known: SparsePattern,
     *,
     candidates: Tensor | None = None,
-    dropout_rate: float,
-    memory_budget: int,
+    config: MessagePassingConfig,
 ) -> Tensor:
     """The sum over the target triples of their negative log-likelihood among the candidates that are no known answers.
 
@@ -31,15 +32,20 @@ def total_loss(
         targets: The triples to predict, grouped; their subjects are rows of ``states``, their objects candidates.
         known: The known answers of each question of ``targets`` among the candidates.
         candidates: The states of the candidates, shape ``(num_candidates, dim)``; all entities if not given.
-        dropout_rate: The share of the numbers of subject and relation that is dropped.
-        memory_budget: Bytes of temporaries.
+        config: The dropout of subject and relation, the weight of N3 on the relations, the memory budget.
     """
-    subjects = dropout(states[targets.subjects], dropout_rate)
-    chosen = dropout(relations[targets.relations], dropout_rate)
+    chosen = relations[targets.relations]
+    dropped_s, dropped_r = dropout(states[targets.subjects], config.dropout), dropout(chosen, config.dropout)
     candidates = states if candidates is None else candidates
+    budget = config.memory_budget_mb * 2**20
     if isinstance(scorer, DotScorer):
-        queries, keys = scorer.query(subjects, chosen), scorer.candidates(candidates)
-        return filtered_negative_log_likelihood(queries, keys, targets.answers, known, memory_budget=memory_budget)
-    return autograd_path.filtered_negative_log_likelihood(
-        scorer, subjects, chosen, candidates, targets.answers, known, memory_budget
-    )
+        queries, keys = scorer.query(dropped_s, dropped_r), scorer.candidates(candidates)
+        total = filtered_negative_log_likelihood(queries, keys, targets.answers, known, memory_budget=budget)
+    else:
+        total = autograd_path.filtered_negative_log_likelihood(
+            scorer, dropped_s, dropped_r, candidates, targets.answers, known, budget
+        )
+    if config.relation_n3:
+        counts = targets.answers.counts.to(chosen.dtype)
+        total = total + config.relation_n3 * torch.dot(counts, scorer.n3_norm(chosen))
+    return total

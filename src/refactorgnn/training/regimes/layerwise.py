@@ -95,8 +95,7 @@ class LayerwiseRegime(Regime[LayerStep]):
             relations,
             mine,
             self.facts.known.objects_of(mine.subjects, mine.relations),
-            dropout_rate=self.config.dropout,
-            memory_budget=self.memory_budget,
+            config=self.config,
         )
         return total * self.share.world_size / targets.num_triples
 
@@ -117,7 +116,8 @@ class InfiniteRegime(LayerwiseRegime):
         return 1
 
     def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
-        states, sums = self.model.step(batch.messages)
+        with torch.set_grad_enabled(self.config.through):
+            states, sums = self.model.step(batch.messages)
         loss = self._loss(states, batch.targets)
         self.model.keep(states, sums)
         return loss

@@ -102,8 +102,7 @@ class SampledRegime(Regime[SubGraph]):
             narrowed,
             known.restricted_to(batch.nodes[candidates]),
             candidates=states[candidates],
-            dropout_rate=self.config.dropout,
-            memory_budget=self.memory_budget,
+            config=self.config,
         )
         return total / targets.num_triples
 
@@ -162,6 +161,7 @@ class SampledInfiniteRegime(SampledRegime):
     """``L = ∞``: an epoch is one pass, and the cache, which is never cleared, is part of the model."""
 
     model: InfiniteReFactorGNN
+    config: ReFactorConfig
 
     def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
         """Start from the features before the first epoch, from the cache before any other."""
@@ -173,7 +173,8 @@ class SampledInfiniteRegime(SampledRegime):
     def encode(self, batch: SubGraph, messages: QueryIndex) -> Tensor:  # noqa: D102
         nodes, layer = batch.nodes, self.model.layer
         sums = self.model.sums[nodes] if layer.optimizer == "adagrad" else None
-        states, sums = layer.step(self.model.states[nodes], messages, sums)
+        with torch.set_grad_enabled(self.config.through):
+            states, sums = layer.step(self.model.states[nodes], messages, sums)
         self.model.states[nodes] = states.detach()
         if sums is not None:
             self.model.sums[nodes] = sums.detach()

@@ -48,8 +48,7 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
             self.model.relation_embeddings,
             mine,
             self.facts.known.objects_of(mine.subjects, mine.relations),
-            dropout_rate=self.config.dropout,
-            memory_budget=self.memory_budget,
+            config=self.config,
         )
         return total * self.share.world_size / targets.num_triples
 

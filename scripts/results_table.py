@@ -6,6 +6,8 @@ Run it after adding a record: ``python scripts/results_table.py``. A test compar
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,14 @@ def page() -> str:
     """The whole page."""
     records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
     models = {name: record for name, record in records.items() if "training" in record}
+    inductive = {name: record for name, record in models.items() if _is_inductive(record)}
     sections = [INTRODUCTION]
-    for kind, section in (("lookup", _lookup_section), ("refactor", _refactor_section)):
-        chosen = {name: record for name, record in models.items() if record["config"]["model"] == kind}
+    for chosen, table in (
+        ({name: record for name, record in models.items() if name not in inductive}, TRANSDUCTIVE),
+        (inductive, INDUCTIVE),
+    ):
         if chosen:
-            sections.append(section(chosen))
+            sections.append(_models_section(chosen, table))
     if "evaluation_speed.json" in records:
         sections.append(_speed_section(records["evaluation_speed.json"]))
     if "loading_speed.json" in records:
@@ -36,45 +41,90 @@ def page() -> str:
     return "\n".join(sections)
 
 
-def _lookup_section(records: dict[str, Any]) -> str:
-    lines = [
-        "## Transductive link prediction (lookup factorisation models)",
-        "",
-        "Filtered full ranking of the test split, head and tail questions, realistic ties.",
-        "",
-        "| dataset | scorer | dim | test MRR (95 % interval) | Hits@1 | Hits@10 | valid MRR | training | record |",
-        "|---|---|---:|---|---:|---:|---:|---:|---|",
-    ]
-    for name, record in records.items():
-        result, config, training = record["result"], record["config"], record["training"]
-        low, high = result["confidence"]["mrr"]
-        lines.append(
-            f"| {config['dataset']} | {config['scorer']} | {config['dim']} | {result['mrr']:.4f} "
-            f"({low:.3f}–{high:.3f}) | {result['hits@1']:.4f} | {result['hits@10']:.4f} "
-            f"| {training['valid_mrr']:.4f} | {training['seconds']:.0f} s | [{name}]({name}) |"
-        )
-    return "\n".join([*lines, *_commands(records)])
+def _is_inductive(record: dict[str, Any]) -> bool:
+    return bool(record["result"]["protocol"]["graph"] != record["config"]["dataset"])
 
 
-def _refactor_section(records: dict[str, Any]) -> str:
-    lines = [
-        "## Inductive link prediction (ReFactor GNNs)",
-        "",
+@dataclass(frozen=True)
+class Table:
+    """A table of models: its title, what it says before, and its columns, each a heading with what to write in it."""
+
+    title: str
+    introduction: tuple[str, ...]
+    columns: dict[str, Callable[[dict[str, Any]], str]]
+
+
+def _measured(metric: str) -> Callable[[dict[str, Any]], str]:
+    return lambda record: f"{record['result'][metric]:.4f}"
+
+
+def _with_interval(metric: str) -> Callable[[dict[str, Any]], str]:
+    def cell(record: dict[str, Any]) -> str:
+        low, high = record["result"]["confidence"][metric]
+        return f"{record['result'][metric]:.4f} ({low:.3f}–{high:.3f})"
+
+    return cell
+
+
+def _setting(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda record: str(record["config"][name])
+
+
+def _model(record: dict[str, Any]) -> str:
+    config = record["config"]
+    return f"{config['model']}, L={config['layers']}" if "layers" in config else str(config["model"])
+
+
+def _training(record: dict[str, Any]) -> str:
+    hardware = record["training"]["trained_with"]["hardware"]
+    return f"{record['training']['seconds']:.0f} s, {'GPU' if 'gpu' in hardware else 'CPU'}"
+
+
+_SHARED = {
+    "valid MRR": lambda record: f"{record['training']['valid_mrr']:.4f}",
+    "training": _training,
+}
+TRANSDUCTIVE = Table(
+    "Transductive link prediction",
+    ("Filtered full ranking of the test split, head and tail questions, realistic ties. One seed.",),
+    {
+        "dataset": _setting("dataset"),
+        "model": _model,
+        "scorer": _setting("scorer"),
+        "dim": _setting("dim"),
+        "test MRR (95 % interval)": _with_interval("mrr"),
+        "Hits@1": _measured("hits@1"),
+        "Hits@10": _measured("hits@10"),
+        **_SHARED,
+    },
+)
+INDUCTIVE = Table(
+    "Inductive link prediction",
+    (
         "Trained on one graph, selected on its validation split, asked about another with other entities: filtered",
         "full ranking of its test split, head and tail questions, realistic ties. One seed.",
-        "",
-        "| trained on | asked about | features | layers | dim | test Hits@10 (95 % interval) | test MRR | valid MRR "
-        "| training | record |",
-        "|---|---|---|---:|---:|---|---:|---:|---:|---|",
+    ),
+    {
+        "trained on": _setting("dataset"),
+        "asked about": lambda record: str(record["result"]["protocol"]["graph"]),
+        "model": _model,
+        "features": _setting("features"),
+        "dim": _setting("dim"),
+        "test Hits@10 (95 % interval)": _with_interval("hits@10"),
+        "test MRR": _measured("mrr"),
+        **_SHARED,
+    },
+)
+
+
+def _models_section(records: dict[str, Any], table: Table) -> str:
+    rows = [
+        "| " + " | ".join([*(cell(record) for cell in table.columns.values()), f"[{name}]({name})"]) + " |"
+        for name, record in records.items()
     ]
-    for name, record in records.items():
-        result, config, training = record["result"], record["config"], record["training"]
-        low, high = result["confidence"]["hits@10"]
-        lines.append(
-            f"| {config['dataset']} | {result['protocol']['graph']} | {config['features']} | {config['layers']} "
-            f"| {config['dim']} | {result['hits@10']:.4f} ({low:.3f}–{high:.3f}) | {result['mrr']:.4f} "
-            f"| {training['valid_mrr']:.4f} | {training['seconds']:.0f} s | [{name}]({name}) |"
-        )
+    headings = [*table.columns, "record"]
+    lines = [f"## {table.title}", "", *table.introduction, ""]
+    lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings), *rows]
     return "\n".join([*lines, *_commands(records)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,13 +57,13 @@ class TrainConfig(BaseModel):
     init_scale: Annotated[float, Field(gt=0, description="Standard deviation of the initial values.")] = 1e-3
     validate_every: Annotated[int, Field(ge=1, description="Epochs between two validations.")] = 3
     patience: Annotated[int, Field(ge=1, description="Validations without a better MRR before stopping.")] = 5
-    accelerator: Annotated[str, Field(description="Where to compute: cpu, gpu, cuda, mps, auto.")] = "auto"
-    devices: Annotated[
-        str, Field(pattern=r"^(auto|\d+|\d+(,\d+)*,?)$", description="How many, or their numbers: 2, 0,1")
-    ] = "1"
+    accelerator: Annotated[
+        Literal["auto", "cpu", "gpu", "cuda", "mps"], Field(description="Where to compute; auto: on the best there is.")
+    ] = "auto"
+    devices: Annotated[str, Field(description="How many, such as 2 or auto, or which, such as 0,1 or 3,")] = "1"
     strategy: Annotated[
         Literal["auto", "ddp", "ddp_spawn", "ddp_fork"],
-        Field(description="How several processes begin: by this command again (ddp), spawned (auto), forked."),
+        Field(description="How several processes begin: by this command again (ddp), by a fork, or spawned (auto)."),
     ] = "auto"
     precision: Annotated[
         Literal["32-true", "bf16-mixed"], Field(description="Of the score products: float32, or bfloat16 summed in it.")
@@ -82,6 +83,21 @@ class TrainConfig(BaseModel):
     @classmethod
     def _known_loggers(cls, names: str) -> str:
         return "+".join(logger_names(names))
+
+    @field_validator("devices")
+    @classmethod
+    def _countable_devices(cls, devices: str) -> str:
+        if devices != "auto" and not re.fullmatch(r"[1-9]\d*|\d+(,\d+)+|\d+,", devices):
+            raise UserError(
+                f"setting devices cannot be {devices!r}: give how many, such as 2 or auto, or which, such as 0,1 or 3,."
+            )
+        return devices
+
+    @model_validator(mode="after")
+    def _strategy_is_used(self) -> TrainConfig:
+        if self.devices == "1" or self.devices.endswith(","):
+            _refuse_changed(self, ("strategy",), "needs several devices")
+        return self
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any], source: str | Path | None = None) -> TrainConfig:
@@ -164,11 +180,11 @@ class NoPretrainConfig(EncoderConfig):
     """The features and the decoder as they are before any training."""
 
     model: Annotated[Literal["no-pretrain"], Field(description="The kind of model.")] = "no-pretrain"
-    epochs: Annotated[Literal[0], Field()] = 0
+    epochs: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _nothing_is_learned(self) -> NoPretrainConfig:
-        names = "optimizer", "learning_rate", "weight_decay", "clip", "dropout", "validate_every", "patience"
+        names = "epochs", "optimizer", "learning_rate", "weight_decay", "clip", "dropout", "validate_every", "patience"
         _refuse_changed(self, names, "does nothing without training")
         return self
 
@@ -289,6 +305,12 @@ def settings_by_name() -> dict[str, dict[str, FieldInfo]]:
     return found
 
 
+def models_in_words(models: Iterable[str]) -> str:
+    """Models that have a setting, for a sentence about it."""
+    *others, last = models
+    return f"models {', '.join(others)} and {last}" if others else f"model {last}"
+
+
 def unknown_setting(name: str, known: list[str]) -> str:
     """The sentence about a name that is no setting."""
     closest = closest_names(name, known)
@@ -303,9 +325,7 @@ def _config_class(settings: dict[str, Any]) -> type[TrainConfig]:
     owners = settings_by_name()
     for name in settings:
         if name in owners and model not in owners[name]:
-            raise UserError(
-                f"setting {name!r} belongs to model {' and '.join(owners[name])}: leave it out for {model}."
-            )
+            raise UserError(f"setting {name!r} belongs to {models_in_words(owners[name])}: leave it out for {model}.")
     return CONFIGS[model]
 
 

@@ -14,7 +14,9 @@ from pydantic.fields import FieldInfo
 from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
 from refactorgnn.layers import NTerm, Optimizer
 from refactorgnn.models.features import feature_names
-from refactorgnn.scorers import SCORERS, make_scorer
+from refactorgnn.models.forgetting import LEARNED_FEATURES
+from refactorgnn.models.gnn import check_heads
+from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -60,13 +62,13 @@ class TrainConfig(BaseModel):
     accelerator: Annotated[
         Literal["auto", "cpu", "gpu", "cuda", "mps"], Field(description="Where to compute; auto: on the best there is.")
     ] = "auto"
-    devices: Annotated[str, Field(description="How many, such as 2 or auto, or which, such as 0,1 or 3,")] = "1"
+    devices: Annotated[str, Field(description="How many, such as 2 or auto, or which, such as '3,' or '0,1'.")] = "1"
     strategy: Annotated[
         Literal["auto", "ddp", "ddp_spawn", "ddp_fork"],
         Field(description="How several processes begin: by this command again (ddp), by a fork, or spawned (auto)."),
     ] = "auto"
     precision: Annotated[
-        Literal["32-true", "bf16-mixed"], Field(description="Of the score products: float32, or bfloat16 summed in it.")
+        Literal["32-true", "bf16-mixed"], Field(description="Of the score products: float32, or bfloat16 summed in float32.")
     ] = "32-true"
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
@@ -84,12 +86,13 @@ class TrainConfig(BaseModel):
     def _known_loggers(cls, names: str) -> str:
         return "+".join(logger_names(names))
 
-    @field_validator("devices")
+    @field_validator("devices", mode="before")
     @classmethod
-    def _countable_devices(cls, devices: str) -> str:
+    def _countable_devices(cls, devices: Any) -> str:
+        devices = str(devices)  # YAML and Python have numbers
         if devices != "auto" and not re.fullmatch(r"[1-9]\d*|\d+(,\d+)+|\d+,", devices):
             raise UserError(
-                f"setting devices cannot be {devices!r}: give how many, such as 2 or auto, or which, such as 0,1 or 3,."
+                f"setting devices cannot be {devices!r}: give how many, such as 2 or auto, or which, such as '3,' or '0,1'."
             )
         return devices
 
@@ -138,7 +141,7 @@ class FeatureConfig(TrainConfig):
         "random"
     )
     text_encoder: Annotated[
-        str, Field(description="Name or folder of a sentence-transformers model; empty: all-MiniLM-L6-v2.")
+        str, Field(description="Sentence-transformers model that reads texts; empty: all-MiniLM-L6-v2.")
     ] = ""
 
     @field_validator("features")
@@ -163,6 +166,13 @@ class ForgettingConfig(FeatureConfig):
     batch_size: Annotated[int, Field(ge=0, description="Questions (subject, relation) in a batch; 0: all.")] = 256
     n3: N3 = 1e-2
     forget_every: Annotated[int, Field(ge=1, description="Steps between two resets of the states.")] = 100
+
+    @field_validator("features")
+    @classmethod
+    def _not_learned(cls, names: str) -> str:
+        if "signature" in names.split("+"):
+            raise UserError(LEARNED_FEATURES)
+        return names
 
 
 class EncoderConfig(FeatureConfig):
@@ -194,11 +204,11 @@ class MessagePassingConfig(EncoderConfig):
 
     mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
     steps_per_epoch: Annotated[
-        int, Field(ge=1, description="Steps of an epoch, unless it is layer-wise or of sub-graphs.")
+        int, Field(ge=1, description="Steps of an epoch that is neither layer-wise nor of sub-graphs.")
     ] = 6
     sampler: Annotated[
         Literal["none", "ladies", "saint"],
-        Field(description="Learn on sub-graphs, sampled once around mini-batches of facts; none: on the whole graph."),
+        Field(description="Learn on sub-graphs sampled around mini-batches of facts; none: on the whole graph."),
     ] = "none"
     sample_width: Annotated[
         int, Field(ge=1, description="Entities sampled a hop; there are as many hops as layers, one for inf.")
@@ -235,8 +245,13 @@ class GATConfig(GNNConfig):
     """How to train a graph attention network."""
 
     model: Annotated[Literal["gat"], Field(description="The kind of model.")] = "gat"
-    heads: Annotated[int, Field(ge=1, description="Attention heads; dim must be a multiple.")] = 8
+    heads: Annotated[int, Field(ge=1, description="Attention heads; dim must be a multiple of them.")] = 8
     combine: Annotated[bool, Field(description="Combine the outputs of all layers.")] = False
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> GATConfig:
+        check_heads(self.dim, self.heads)
+        return self
 
 
 class ReFactorConfig(MessagePassingConfig):
@@ -272,6 +287,8 @@ class ReFactorConfig(MessagePassingConfig):
                 _refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":
             _refuse_changed(self, ("steps_per_epoch",), "is not for layer-wise training, an epoch of which is a cycle")
+        if self.samples and not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
+            _refuse_changed(self, ("samples",), f"needs a dot-product scorer, which {self.scorer!r} is not")
         if self.parts == 1:
             _refuse_changed(self, ("induced",), "needs parts above 1")
         if self.sampler != "none":

@@ -80,7 +80,7 @@ def stop_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
         raise UserError("stopped here.")
 
     def encode(graph: KnowledgeGraph, *_: object) -> TextFeatures:
-        return TextFeatures(torch.zeros(graph.num_entities, 256), {}, 0)
+        return TextFeatures(torch.zeros(graph.num_entities, 256), 0, {})
 
     monkeypatch.setattr("refactorgnn.api.make_fabric", lambda config: None)
     monkeypatch.setattr("refactorgnn.api.launch", refuse)

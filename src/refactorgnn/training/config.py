@@ -68,7 +68,8 @@ class TrainConfig(BaseModel):
         Field(description="How several processes begin: by this command again (ddp), by a fork, or spawned (auto)."),
     ] = "auto"
     precision: Annotated[
-        Literal["32-true", "bf16-mixed"], Field(description="Of the score products: float32, or bfloat16 summed in float32.")
+        Literal["32-true", "bf16-mixed"],
+        Field(description="Of the score products: float32, or bfloat16 with float32 sums."),
     ] = "32-true"
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
@@ -89,12 +90,12 @@ class TrainConfig(BaseModel):
     @field_validator("devices", mode="before")
     @classmethod
     def _countable_devices(cls, devices: Any) -> str:
-        devices = str(devices)  # YAML and Python have numbers
-        if devices != "auto" and not re.fullmatch(r"[1-9]\d*|\d+(,\d+)+|\d+,", devices):
+        text = str(devices)  # YAML and Python have numbers
+        if text != "auto" and not re.fullmatch(r"[1-9]\d*|\d+(,\d+)+|\d+,", text):
             raise UserError(
-                f"setting devices cannot be {devices!r}: give how many, such as 2 or auto, or which, such as '3,' or '0,1'."
+                f"setting devices cannot be {text!r}: give how many, such as 2 or auto, or which, such as '3,' or '0,1'."
             )
-        return devices
+        return text
 
     @model_validator(mode="after")
     def _strategy_is_used(self) -> TrainConfig:

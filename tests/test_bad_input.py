@@ -243,6 +243,16 @@ def test_a_mistake_that_several_processes_make_is_told_once(strategy: str, tiny:
     Outcome(ended.returncode, ended.stdout, ended.stderr).refused("the loss is not a number", "smaller learning rate")
 
 
+def test_a_second_training_of_a_program_that_ddp_begins_again(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFACTORGNN_COMPLAINTS", str(tmp_path))  # as the first one leaves it
+    settings = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+    with pytest.raises(refactorgnn.UserError, match="a program can train with it once: choose ddp_spawn"):
+        refactorgnn.train(tiny, out=tmp_path / "run", **settings)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("dataset", "fragments"),
     [

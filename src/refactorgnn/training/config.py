@@ -93,7 +93,8 @@ class TrainConfig(BaseModel):
         text = str(devices)  # YAML and Python have numbers
         if text != "auto" and not re.fullmatch(r"[1-9]\d*|\d+(,\d+)+|\d+,", text):
             raise UserError(
-                f"setting devices cannot be {text!r}: give how many, such as 2 or auto, or which, such as '3,' or '0,1'."
+                f"setting devices cannot be {text!r}: give how many, such as 2 or auto, "
+                "or which, such as '3,' or '0,1'."
             )
         return text
 

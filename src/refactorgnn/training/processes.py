@@ -79,8 +79,11 @@ def make_fabric(config: TrainConfig) -> Fabric:
         fabric = Fabric(**options)
         if fabric.world_size == 1:
             return fabric
+        _check_first_launch()
         strategy = DDPStrategy(start_method=_START_METHODS[config.strategy], **_ddp_options(config))
         return Fabric(**options, strategy=strategy)
+    except UserError:
+        raise
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
         reason = str(error).splitlines()[0].rstrip(".!").replace("`", "")
         raise UserError(
@@ -102,6 +105,15 @@ def is_helper() -> bool:
     return _COMPLAINTS in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
 
 
+def _check_first_launch() -> None:
+    """Refuse what could not end well: helpers of a second training would begin with the first."""
+    if _COMPLAINTS in os.environ and not is_helper():
+        raise UserError(
+            "strategy 'ddp' begins the program again for each process, so a program can train with it once: "
+            "choose ddp_spawn."
+        )
+
+
 def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> None:
     """Call ``function(fabric, *arguments)`` in every process of ``fabric``; a helper ends here.
 
@@ -115,8 +127,6 @@ def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> No
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if is_helper():
         _help(fabric, function, *arguments)
-    if _COMPLAINTS in os.environ:
-        raise UserError("strategy 'ddp' can train once in a program, which it begins again: choose ddp_spawn.")
     with tempfile.TemporaryDirectory() as folder:
         complaints = Path(folder)
         if _starts_by_command(fabric):

@@ -7,9 +7,11 @@ is good at: where to compute, in which precision, in how many processes.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -129,8 +131,10 @@ def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> No
         _help(fabric, function, *arguments)
     with tempfile.TemporaryDirectory() as folder:
         complaints = Path(folder)
-        if _starts_by_command(fabric):
+        helpers = getattr(fabric.strategy.launcher, "procs", None)  # which only the launcher of strategy ddp has
+        if helpers is not None:
             os.environ[_COMPLAINTS] = folder
+            atexit.register(_end, helpers)
         try:
             fabric.launch(_guarded, function, complaints, *arguments)  # type: ignore[arg-type]
         except Exception as error:
@@ -138,10 +142,13 @@ def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> No
             raise
 
 
-def _starts_by_command(fabric: Fabric) -> bool:
-    from lightning_fabric.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+def _end(helpers: list[subprocess.Popen[bytes]]) -> None:
+    """Let no helper outlive a first process that failed: it may wait for it in a collective operation for ever.
 
-    return isinstance(fabric.strategy.launcher, _SubprocessScriptLauncher)
+    Only when the first process is about to end: Fabric kills that one as soon as it misses a helper.
+    """
+    for helper in helpers:
+        helper.kill()
 
 
 def _help(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> NoReturn:

@@ -6,17 +6,22 @@ import errno
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import refactorgnn
 from refactorgnn import Run, storage
+from refactorgnn.training.config import CONFIGS
 from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 from tests.conftest import (
     QUICK_OPTIONS,
     Cli,
+    Outcome,
     contents,
     rows,
     tiny_triples,
@@ -132,8 +137,8 @@ def test_duplicates_are_no_error_but_are_counted_and_reported(cli: Cli, tmp_path
     [
         (["--scorer", "dismult"], ["unknown scorer 'dismult'", "did you mean 'distmult'", "complex, cp"]),
         (["--scorer", "zzz"], ["unknown scorer 'zzz': choose one of complex, cp, distmult"]),
-        (["--model", "gcn"], ["unknown model 'gcn'", "lookup, refactor"]),
-        (["--optimizer", "sgd"], ["setting optimizer cannot be 'sgd'", "'adagrad' or 'adam'"]),
+        (["--model", "gcn"], ["unknown model 'gcn': did you mean 'rgcn'", *CONFIGS]),
+        (["--optimizer", "adamw"], ["setting optimizer cannot be 'adamw'", "'adagrad', 'adam' or 'sgd'"]),
         (["--scorer", "complex", "--dim", "7"], ["scorer 'complex' cannot use dim=7", "even"]),
         (["--dim", "1000000000000"], ["dim=1000000000000 is too large", "choose a smaller one"]),
         (["--dim", "9" * 30], ["dim", "9" * 30]),
@@ -147,12 +152,23 @@ def test_duplicates_are_no_error_but_are_counted_and_reported(cli: Cli, tmp_path
         (["--dim", "abc"], ["'--dim'", "integer", "'abc'", "refactorgnn train --help"]),
         (["--epochs", "1.5"], ["'--epochs'", "integer", "'1.5'"]),
         (["--bogus"], ["no such option", "--bogus", "refactorgnn train --help"]),
-        (["--device", "gpu"], ["device 'gpu' cannot be used here", "choose cpu"]),
-        (["--device", "meta"], ["device 'meta' cannot be used here"]),
-        (["--device", "cuda:99"], ["device 'cuda:99' cannot be used here"]),
+        (["--device", "cpu"], ["no such option: --device ", "--devices"]),
+        (["--accelerator", "meta"], ["setting accelerator cannot be 'meta'", "'auto', 'cpu', 'gpu', 'cuda' or 'mps'"]),
+        (["--accelerator", "cpu", "--devices", "0,1"], ["accelerator 'cpu' with devices '0,1'", "other devices"]),
+        *(
+            (["--devices", value], [f"setting devices cannot be '{value}'", "how many, such as 2 or auto, or which"])
+            for value in ("0", "x", "-1", "1.5", "0,,1", "")
+        ),
+        (["--strategy", "fsdp"], ["setting strategy cannot be 'fsdp'", "'ddp', 'ddp_spawn' or 'ddp_fork'"]),
+        (["--strategy", "ddp"], ["setting strategy='ddp' needs several devices: leave it out."]),
+        (["--strategy", "ddp", "--devices", "3,"], ["setting strategy='ddp' needs several devices"]),
+        (["--precision", "16"], ["setting precision cannot be '16'", "'32-true' or 'bf16-mixed'"]),
+        (["--log", "cvs"], ["unknown log 'cvs'", "did you mean 'csv'"]),
+        (["--log", "csv+csv"], ["log 'csv+csv' names the same twice"]),
+        (["--epochs", "-3"], ["setting epochs cannot be -3", "greater than or equal to 0"]),
         *(
             ([f"--{name}", value], [f"setting {name.replace('-', '_')} cannot be {shown}", "greater than"])
-            for name in ("dim", "epochs", "batch-size", "validate-every", "patience", "memory-budget-mb")
+            for name in ("dim", "batch-size", "validate-every", "patience", "memory-budget-mb")
             for value, shown in (("0", "0"), ("-3", "-3"))
         ),
         (["--learning-rate", "0"], ["learning_rate cannot be 0.0", "greater than 0"]),
@@ -162,6 +178,78 @@ def test_duplicates_are_no_error_but_are_counted_and_reported(cli: Cli, tmp_path
 )  # fmt: skip
 def test_a_bad_setting(options: list[str], fragments: list[str], cli: Cli, tiny: Path, tmp_path: Path) -> None:
     cli("train", tiny, *options, "--out", tmp_path / "run").refused(*fragments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("accelerator", ["gpu", "cuda", "mps"])
+def test_an_accelerator_that_is_not_there(accelerator: str, cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    for devices in ("1", "2", "0,1"):
+        options = ("--accelerator", accelerator, "--devices", devices, "--out", tmp_path / "run")
+        cli("train", tiny, *options).refused(
+            f"accelerator '{accelerator}' with devices '{devices}' cannot be used here", "choose accelerator cpu"
+        )
+    assert not list(tmp_path.iterdir())
+
+
+LEARNED = ["active forgetting resets to its features and cannot learn them", "choose random features"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        ("refactor --layers inf --draws 3", ["setting draws=3 needs a finite depth: leave it out"]),
+        ("refactor --layers inf --learned-steps", ["setting learned_steps=True needs a finite depth"]),
+        ("refactor --layers inf --regime unrolled", ["setting regime='unrolled' needs a finite depth"]),
+        ("refactor --layers inf --sampler saint --devices 2", ["setting devices='2' would give each process a cache"]),
+        ("refactor --layers deep", ["setting layers cannot be 'deep'", "valid integer", "or should be 'inf'"]),
+        ("refactor --layers 0", ["setting layers cannot be '0'", "greater than or equal to 1", "or should be 'inf'"]),
+        ("rgcn --layers inf", ["setting layers cannot be 'inf'", "valid integer"]),
+        ("gat --dim 20", ["dim=20 cannot be shared by 8 heads", "a multiple of 8"]),
+        ("gat --dim 24 --heads 7", ["dim=24 cannot be shared by 7 heads"]),
+        ("forgetting --features signature", LEARNED),
+        ("forgetting --features random+signature", LEARNED),
+        ("no-pretrain --epochs 5", ["setting epochs=5 does nothing without training: leave it out"]),
+        ("no-pretrain --optimizer sgd", ["setting optimizer='sgd' does nothing without training"]),
+        ("rgcn --n3 0.1", ["setting 'n3' belongs to models lookup, refactor and forgetting", "leave it out for rgcn"]),
+        ("lookup --heads 2", ["setting 'heads' belongs to model gat: leave it out for lookup"]),
+        ("refactor --text-encoder x", ["setting text_encoder is 'x', but features 'random' read no texts", "add text"]),
+        ("refactor --sample-width 3", ["setting sample_width=3 needs a sampler: leave it out"]),
+        ("gat --sampler saint --steps-per-epoch 3", ["setting steps_per_epoch=3 is not for sub-graphs"]),
+        ("refactor --steps-per-epoch 3", ["setting steps_per_epoch=3 is not for layer-wise training"]),
+        ("refactor --induced", ["setting induced=True needs parts above 1"]),
+        ("refactor --parts 2 --sampler ladies", ["setting parts=2 is not for sub-graphs"]),
+        ("refactor --samples 4 --scorer rotate", ["setting samples=4 needs a dot-product scorer, which 'rotate' is"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings_that_do_not_fit_together(
+    options: str, fragments: list[str], cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    """Whether options or a file say so, and before the dataset is looked for."""
+    cli("train", tiny, "--model", *options.split(), "--out", tmp_path / "run").refused(*fragments)
+    cli("train", "no/such/folder", "--model", *options.split()).refused(*fragments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_a_mistake_that_several_processes_make_is_told_once(strategy: str, tiny: Path, tmp_path: Path) -> None:
+    """Nothing but the sentence: no tracebacks of the others, no word of torch or Fabric about their end."""
+    settings = ("--accelerator", "cpu", "--devices", "2", "--strategy", strategy, *QUICK_OPTIONS)
+    diverging = ("--learning-rate", "1e30", "--optimizer", "adam", "--epochs", "20")
+    command = [sys.executable, "-m", "refactorgnn", "train", tiny, "--out", tmp_path / "run", *settings, *diverging]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    Outcome(ended.returncode, ended.stdout, ended.stderr).refused("the loss is not a number", "smaller learning rate")
+
+
+def test_a_second_training_of_a_program_that_ddp_begins_again(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFACTORGNN_COMPLAINTS", str(tmp_path))  # as the first one leaves it
+    settings = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+    with pytest.raises(refactorgnn.UserError, match="a program can train with it once: choose ddp_spawn"):
+        refactorgnn.train(tiny, out=tmp_path / "run", **settings)
     assert not list(tmp_path.iterdir())
 
 

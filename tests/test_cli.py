@@ -20,7 +20,6 @@ from refactorgnn import Run
 from refactorgnn.cli import main
 from refactorgnn.cli.app import app
 from refactorgnn.data.files import SUPPORTED_SUFFIXES
-from refactorgnn.training.config import CONFIGS
 from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 from tests.conftest import (
     NUM_PEOPLE,
@@ -83,6 +82,25 @@ def test_train_on_a_single_file_splits_it_by_the_seed(cli: Cli, tmp_path: Path) 
             "test": 7,
         }
     assert not torch.equal(graphs["0"].triples("test"), graphs["1"].triples("test"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["auto", "ddp", "ddp_fork"])
+def test_several_processes_train_one_run_and_speak_with_one_voice(
+    strategy: str, cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    """Processes of their own, to see all that is printed; the loss is that of one process to rounding."""
+    settings = ("--accelerator", "cpu", *QUICK_OPTIONS)
+    out, config = tmp_path / "run", tmp_path / "mine.yaml"
+    config.write_text("description: Two at work.\ndevices: 2\n")
+    command = [sys.executable, "-m", "refactorgnn", "train", tiny, "--out", out, "--config", config, *settings]
+    ended = subprocess.run([*command, "--strategy", strategy], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == f"Two at work.\nThe run is in {out}. Next: refactorgnn evaluate {out}\n"
+    assert ended.stdout.count("trained lookup distmult on tiny") == 1
+    assert cli("train", tiny, "--out", tmp_path / "alone", *settings).code == 0
+    losses, expected = ([record["loss"] for record in Run.open(path).records()] for path in (out, tmp_path / "alone"))
+    assert losses == pytest.approx(expected, rel=1e-4)
 
 
 @needs_benchmarks
@@ -323,31 +341,6 @@ def test_help_explains_the_command_and_each_option(
         name = parameter.opts[-1]
         assert name in outcome.out
         assert parameter.help.replace("\\[", "[").split("…")[0].strip()[:40] in outcome.out, name
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"model": "lookup", "batch_size": 9},
-        {
-            "model": "refactor", "layers": 2, "features": "signature", "alpha": 0.3, "layer_optimizer": "sgd",
-            "n_term": "paper", "mask": 0.25, "draws": 2,
-        },
-    ],
-    ids=lambda own: own["model"],
-)  # fmt: skip
-def test_train_has_an_option_for_every_setting_and_reads_it(
-    own: dict[str, Any], cli: Cli, tiny: Path, tmp_path: Path
-) -> None:
-    given = {
-        "scorer": "complex", "dim": 4, "seed": 7, "epochs": 2, "optimizer": "adam", "learning_rate": 0.03, "n3": 0.004,
-        "dropout": 0.125, "init_scale": 0.2, "validate_every": 1, "patience": 2, "device": "cpu", "threads": 1,
-        "memory_budget_mb": 3, **own,
-    }  # fmt: skip
-    options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    assert cli("train", tiny, "--out", tmp_path / "run", *options).code == 0
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()) == {"dataset": str(tiny), **given}
-    assert set(CONFIGS[given["model"]].model_fields) == {"dataset", *given}
 
 
 def test_the_version(cli: Cli) -> None:

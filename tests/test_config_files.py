@@ -58,8 +58,8 @@ def test_from_python(tiny: Path, tmp_path: Path) -> None:
     assert (run.config.dataset, run.config.epochs, run.config.dim) == (str(tiny), 1, QUICK["dim"])
     with pytest.raises(UserError, match=r"missing argument dataset: give a dataset name, .* or a config file"):
         refactorgnn.train(dim=8)
-    with pytest.raises(UserError, match="setting epochs cannot be 0"):
-        refactorgnn.train(config=path, epochs=0)
+    with pytest.raises(UserError, match="setting epochs cannot be -1"):
+        refactorgnn.train(config=path, epochs=-1)
 
 
 def test_a_dataset_is_needed_from_somewhere(cli: Cli, tiny: Path, tmp_path: Path) -> None:
@@ -82,14 +82,22 @@ def test_a_dataset_is_needed_from_somewhere(cli: Cli, tiny: Path, tmp_path: Path
         ("dim: [8]\n", ["setting dim cannot be [8]", "integer"]),
         ("dim: yes\n", ["setting dim cannot be True", "truth values in YAML", "in quotes"]),
         ("optimizer: off\n", ["setting optimizer cannot be False", "truth values in YAML"]),
-        ("optimizer: sgd\n", ["setting optimizer cannot be 'sgd'", "'adagrad' or 'adam'"]),
+        ("optimizer: adamw\n", ["setting optimizer cannot be 'adamw'", "'adagrad', 'adam' or 'sgd'"]),
+        ("device: cpu\n", ["unknown setting 'device'", "did you mean 'devices'"]),
+        ("devices: 0\n", ["setting devices cannot be '0'", "give how many"]),
+        ("devices: [0, 1]\n", ["setting devices cannot be '[0, 1]'", "give how many"]),
+        ("devices: yes\n", ["setting devices cannot be True", "truth values in YAML"]),
+        ("model: gat\ndim: 20\n", ["dim=20 cannot be shared by 8 heads", "correct it"]),
+        ("model: refactor\nlayers: .inf\n", ["setting layers cannot be inf", "or should be 'inf'"]),
+        ("model: refactor\nlayers: inf\ndraws: 3\n", ["setting draws=3 needs a finite depth"]),
+        ("model: refactor\ntext_encoder: x\n", ["text_encoder is 'x', but features 'random' read no texts"]),
         ("n3: .nan\n", ["setting n3 cannot be nan", "finite"]),
         ("dataset: 237\n", ["setting dataset cannot be 237", "string"]),
         ("model: gcnn\n", ["unknown model 'gcnn'"]),
         ("model: [refactor]\n", ["unknown model \"['refactor']\""]),
         ("scorer: dismult\n", ["unknown scorer 'dismult'", "did you mean 'distmult'"]),
         ("scorer: complex\ndim: 7\n", ["scorer 'complex' cannot use dim=7"]),
-        ("layers: 3\n", ["setting 'layers' belongs to model refactor", "leave it out for lookup"]),
+        ("layers: 3\n", ["setting 'layers' belongs to models refactor, rgcn and gat", "leave it out for lookup"]),
         ("description: [a, b]\n", ["the description cannot be ['a', 'b']", "write a sentence"]),
         ("description:\n", ["the description cannot be None", "write a sentence"]),
         ("dim: 8\nseed: 1\ndim: 9\n", [", line 3: 'dim' is given twice, first in line 1; keep one"]),
@@ -130,10 +138,10 @@ def test_a_mistake_in_the_options_beside_a_file(cli: Cli, tiny: Path, tmp_path: 
     outcome.refused("setting dim cannot be 0")
     assert str(path) not in outcome.err
     cli("train", "--config", path, "--dim", "7").refused("scorer 'complex' cannot use dim=7")
-    cli("train", "--config", path, "--batch-size", "7").refused("'batch_size' belongs to model lookup")
+    cli("train", "--config", path, "--batch-size", "7").refused("'batch_size' belongs to models lookup and forgetting")
     cli("train", "--config", path, "--model", "refactr").refused("unknown model 'refactr'", "did you mean 'refactor'")
     cli("train", "--config", path, "--model", "lookup").refused(
-        path, "setting 'layers' belongs to model refactor, not to lookup", "keep the file's model"
+        path, "setting 'layers' belongs to models refactor, rgcn and gat, not to lookup", "keep the file's model"
     )
 
 

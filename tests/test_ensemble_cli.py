@@ -253,7 +253,7 @@ def test_where_and_how_a_member_was_computed_may_change(cli: Cli, made: Run, mad
     path = made_copy / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for member in config["members"]:
-        member["settings"].update(device="cuda", memory_budget_mb=1, dataset="elsewhere")
+        member["settings"].update(accelerator="cuda", devices="2", memory_budget_mb=1, dataset="elsewhere")
     path.write_text(yaml.safe_dump(config))
     assert refactorgnn.evaluate(made_copy).metrics == pytest.approx(refactorgnn.evaluate(made).metrics)
 

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
-from refactorgnn.data import partition
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
 from refactorgnn.layers import ReFactorConv, log_likelihood_gradient
@@ -26,8 +25,13 @@ def random_case(num_entities: int, num_triples: int, num_relations: int = 3, see
 
 
 def parts_of(case: Case, num_parts: int) -> tuple[list[Tensor], list[QueryIndex]]:
-    parts = partition(case.triples, num_parts, torch.Generator().manual_seed(case.seed))
-    return parts, [QueryIndex.from_triples(part, case.num_entities, case.num_relations) for part in parts]
+    parts = case.queries.partition(num_parts, torch.Generator().manual_seed(case.seed))
+    return [triples_of(part) for part in parts], parts
+
+
+def triples_of(part: QueryIndex) -> Tensor:
+    questions = torch.stack([part.subjects, part.relations], dim=1)[part.answers.rows]
+    return torch.cat([questions, part.answers.columns[:, None]], dim=1)
 
 
 def make_layer(case: Case, relations: Tensor, name: str = "distmult", **settings) -> ReFactorConv:
@@ -38,13 +42,16 @@ def make_layer(case: Case, relations: Tensor, name: str = "distmult", **settings
 
 @given(case=cases(max_triples=20))
 @settings(max_examples=25, deadline=None)
-def test_partition_holds_every_triple_once_in_parts_of_one_size(case: Case) -> None:
-    parts = partition(case.triples, 3, torch.Generator().manual_seed(0))
-    assert sorted(torch.cat(parts).tolist()) == sorted(case.triples.tolist())
-    sizes = [len(part) for part in parts]
+def test_partition_holds_every_query_once_in_parts_of_one_size(case: Case) -> None:
+    """Each query with all its answers; as many parts as asked for, or as there are queries."""
+    parts = case.queries.partition(3, torch.Generator().manual_seed(0))
+    assert sorted(torch.cat([triples_of(part) for part in parts]).tolist()) == triples_of(case.queries).tolist()
+    sizes = [part.num_queries for part in parts]
+    assert sum(sizes) == case.queries.num_queries
     assert max(sizes) - min(sizes) <= 1
-    again = partition(case.triples, 3, torch.Generator().manual_seed(0))
-    assert all(torch.equal(left, right) for left, right in zip(parts, again, strict=True))
+    assert len(parts) == max(1, min(3, case.queries.num_queries))
+    again = case.queries.partition(3, torch.Generator().manual_seed(0))
+    assert all(torch.equal(triples_of(left), triples_of(right)) for left, right in zip(parts, again, strict=True))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
@@ -216,5 +223,5 @@ def test_wrong_sampling_is_refused(settings: dict[str, object], message: str) ->
 
 
 def test_wrong_number_of_parts_is_refused() -> None:
-    with pytest.raises(UserError, match="num_parts=0 cannot hold the triples"):
-        partition(torch.zeros(3, 3, dtype=torch.int64), 0)
+    with pytest.raises(UserError, match="num_parts=0 cannot hold the queries"):
+        random_case(3, 3).queries.partition(0)

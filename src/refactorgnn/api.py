@@ -17,7 +17,7 @@ from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.ensembling import make_ensemble
 from refactorgnn.training.loop import check_trainable, fit
-from refactorgnn.training.processes import launch
+from refactorgnn.training.processes import is_helper, launch, make_fabric
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -56,23 +56,26 @@ def train(
     chosen = _train_config(config, settings if dataset is None else {"dataset": str(dataset), **settings})
     name = Path(chosen.dataset).resolve().name.split(".")[0]
     path = Path(out) if out else Path("runs") / f"{name}-{chosen.model}-{chosen.scorer}-{chosen.seed}"
-    launch(chosen, _train, chosen, path, resume, data_root, progress)
+    fabric = make_fabric(chosen)
+    if not is_helper():  # what can go wrong before the first epoch goes wrong in one process
+        _begin(chosen, path, resume, data_root, progress)
+    launch(fabric, _train, path, progress)
     return Run.open(path)
 
 
-def _train(
-    fabric: Fabric, config: TrainConfig, path: Path, resume: bool, data_root: str | Path | None, progress: bool
-) -> None:
-    """What every process of a training does; the first makes the run, the others wait for it."""
-    if fabric.is_global_zero:
-        if resume and (path / "config.yaml").is_file():
-            _same_settings(Run.open(path), config)
-        else:
-            Run(path).check_vacant()  # before a download
-            graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
-            check_trainable(config, graph)
-            Run.create(path, config, graph)
-    fabric.barrier()
+def _begin(config: TrainConfig, path: Path, resume: bool, data_root: str | Path | None, progress: bool) -> None:
+    """Make the run, or make sure that it is the one to go on with."""
+    if resume and (path / "config.yaml").is_file():
+        _same_settings(Run.open(path), config)
+        return
+    Run(path).check_vacant()  # before a download
+    graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
+    check_trainable(config, graph)
+    Run.create(path, config, graph)
+
+
+def _train(fabric: Fabric, path: Path, progress: bool) -> None:
+    """What every process of a training does."""
     fit(Run.open(path), fabric, progress=progress and fabric.is_global_zero)
 
 

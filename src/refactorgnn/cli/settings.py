@@ -25,9 +25,10 @@ from refactorgnn.scorers import SCORERS
 from refactorgnn.training.config import CONFIGS, settings_by_name
 from refactorgnn.training.setting_types import SettingType, shown
 
-# What decides about all the rest; their long lists of words have a panel, and so a column width, of their own.
-_KIND = ("model", "scorer")
-_WORDS = {"scorer": tuple(SCORERS)}  # settings that are a plain str, but not any str
+# What decides about all the rest: listed first, the words to choose from in the text, for they are many.
+_WORDS = {"model": tuple(CONFIGS), "scorer": tuple(SCORERS)}
+# What changes no result, or hardly: where to compute and what to log, apart from how to learn.
+_MACHINE = ("accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "log")
 
 
 def with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,9 +60,15 @@ def with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def setting_options() -> dict[str, SettingOption]:
-    """The options by setting, panel by panel: what more models have comes first."""
+    """The options by setting, panel by panel: what more models have comes first, then in the order of the models."""
     options = [SettingOption(name, fields) for name, fields in settings_by_name().items() if name != "dataset"]
-    options.sort(key=lambda option: (option.name not in _KIND, -len(option.fields), option.panel))
+    models = list(CONFIGS)
+
+    def place(option: SettingOption) -> tuple[Any, ...]:
+        owners = [models.index(model) for model in option.fields]
+        return option.name not in _WORDS, -len(owners), owners, option.name in _MACHINE
+
+    options.sort(key=place)
     return {option.name: option for option in options}
 
 
@@ -84,47 +91,50 @@ class SettingOption:
 
     @property
     def default_text(self) -> str:
-        """The default; models are named where they differ, or where not all have the setting."""
+        """The default of most models that have the setting, and the models that have another."""
         if self.name == "model":
             return "default: lookup"
         models_of: dict[str, list[str]] = {}
         for model, field in self.fields.items():
             models_of.setdefault(_default(field), []).append(model)
-        by_model = [f"{default} ({', '.join(models)})" for default, models in models_of.items()]
-        text = "default: " + (", ".join(by_model) if len(by_model) > 1 else next(iter(models_of)))
-        return text if self._is_shared else f"{', '.join(self.fields)} only, {text}"
+        most, *others = sorted(models_of.items(), key=lambda item: -len(item[1]))
+        return "; ".join([f"default: {most[0]}", *(f"{', '.join(models)}: {default}" for default, models in others)])
 
     @property
     def metavar(self) -> str | None:
         """What stands for the value in the help; None: typer's word for the type."""
-        kind, words = self.type, _WORDS.get(self.name) or self.type.choices
-        if kind.plain is not str or (kind.is_any_text and not words):
+        kind = self.type
+        if self.name in _WORDS:
+            return "NAME"
+        if kind.plain is not str or kind.is_any_text:
             return None
-        types = [] if self.name in _WORDS else [part.__name__.upper() for part in kind.types]
-        value = "|".join([*types, *map(shown, words)]) + (",…" if kind.is_list else "")
+        types = [part.__name__.upper() for part in kind.types]
+        value = "|".join([*types, *map(shown, kind.choices)]) + (",…" if kind.is_list else "")
         return f"{value}|none" if kind.optional else value
 
     @property
     def panel(self) -> str:
         """The part of the help where the option is shown."""
-        if self.name in _KIND:
+        if self.name in _WORDS:
             return "The model"
-        return "Settings of every model" if self._is_shared else f"Only for {', '.join(self.fields)}"
+        if self.name in _MACHINE:
+            return "Devices and logs"
+        without = [model for model in CONFIGS if model not in self.fields]
+        if len(without) == 1:
+            return f"For every model but {without[0]}"
+        return f"Only for {', '.join(self.fields)}" if without else "Settings of every model"
 
     def parameter(self) -> inspect.Parameter:
         """The option as typer reads it off a signature; its default, None, means that it was not given."""
         description = next(field.description for field in self.fields.values() if field.description)
-        # Unescaped, rich takes the brackets for a style.
-        text = f"{description} {escape(f'[{self.default_text}]')}"
+        if self.name in _WORDS:
+            description = f"{str(description).rstrip('.')}: {', '.join(_WORDS[self.name])}."
+        text = escape(f"{description} [{self.default_text}]")  # or rich takes the brackets for a style
         option = typer.Option(help=text, show_default=False, metavar=self.metavar, rich_help_panel=self.panel)
         annotation = Annotated[self.type.plain | None, option]  # type: ignore[name-defined]  # a type made here
         return inspect.Parameter(self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
-    @property
-    def _is_shared(self) -> bool:
-        return len(self.fields) == len(CONFIGS)
-
 
 def _default(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
-    return "none, it must be given" if default is PydanticUndefined else shown(default)
+    return "none, it must be given" if default is PydanticUndefined else shown(default) or "empty"

@@ -12,6 +12,7 @@ from refactorgnn.cli.model import AsJson, DataRoot
 from refactorgnn.cli.output import print_json, print_table, say
 from refactorgnn.cli.settings import with_setting_options
 from refactorgnn.training.config_files import ConfigFile
+from refactorgnn.training.processes import is_helper
 
 
 @with_setting_options
@@ -48,7 +49,8 @@ def train(
     if experiment is not None and experiment.description:
         # Checked first: a mistake in the options is answered by its sentence and nothing else.
         experiment.train_config(settings if dataset is None else {**settings, "dataset": dataset})
-        say(experiment.description)
+        if not is_helper():
+            say(experiment.description)
     run = api.train(dataset, config=experiment, out=out, resume=resume, data_root=data_root, **settings)
     for note in run.graph.notes:
         say(f"note: {note}")

@@ -24,6 +24,11 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
 }
 
+LEARNED_FEATURES = (
+    "active forgetting resets to its features and cannot learn them: choose random features, or texts of the encoder's "
+    "own width as dim."
+)
+
 
 class ForgettingLookup(LinkPredictor):
     """A factorisation model that keeps its relations and forgets its entities (Chen et al., NeurIPS 2023).
@@ -68,10 +73,7 @@ class ForgettingLookup(LinkPredictor):
     ) -> None:
         super().__init__(relations)
         if any(True for _ in features.parameters()):
-            raise UserError(
-                "active forgetting resets to its features and cannot learn them: choose random features, or texts "
-                "of the encoder's own width as dim."
-            )
+            raise UserError(LEARNED_FEATURES)
         self.features = features
         self.scorer = make_scorer(scorer, dim)
         self.num_steps = num_steps

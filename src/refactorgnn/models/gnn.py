@@ -231,8 +231,7 @@ class GAT(_Baseline):
 
         super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
         _check_at_least_one(num_layers=num_layers, heads=heads)
-        if dim % heads:
-            raise UserError(f"dim={dim} cannot be shared by {heads} heads: choose a dim that is a multiple of {heads}.")
+        check_heads(dim, heads)
         self.dropout = dropout
         with _drawn_from(combined_seed(seed, LAYERS)):
             self.edge_types = nn.ModuleList(nn.Embedding(2 * len(relations), heads) for _ in range(num_layers))
@@ -255,6 +254,12 @@ class GAT(_Baseline):
             return outputs[-1]
         result: Tensor = self.combined(outputs)
         return result
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Refuse a width that attention heads cannot share."""
+    if dim % heads:
+        raise UserError(f"dim={dim} cannot be shared by {heads} heads: choose a dim that is a multiple of {heads}.")
 
 
 def _check_at_least_one(**counts: int) -> None:

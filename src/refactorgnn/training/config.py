@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,9 @@ from pydantic.fields import FieldInfo
 from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
 from refactorgnn.layers import N3Weighting, NTerm, Optimizer
 from refactorgnn.models.features import feature_names
-from refactorgnn.scorers import SCORERS, make_scorer
+from refactorgnn.models.forgetting import LEARNED_FEATURES
+from refactorgnn.models.gnn import check_heads
+from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -59,16 +62,17 @@ class TrainConfig(BaseModel):
     init_scale: Annotated[float, Field(gt=0, description="Standard deviation of the initial values.")] = 1e-3
     validate_every: Annotated[int, Field(ge=1, description="Epochs between two validations.")] = 3
     patience: Annotated[int, Field(ge=1, description="Validations without a better MRR before stopping.")] = 5
-    accelerator: Annotated[str, Field(description="Where to compute: cpu, gpu, cuda, mps, auto.")] = "auto"
-    devices: Annotated[
-        str, Field(pattern=r"^(auto|\d+|\d+(,\d+)*,?)$", description="How many, or their numbers: 2, 0,1")
-    ] = "1"
+    accelerator: Annotated[
+        Literal["auto", "cpu", "gpu", "cuda", "mps"], Field(description="Where to compute; auto: on the best there is.")
+    ] = "auto"
+    devices: Annotated[str, Field(description="How many, such as 2 or auto, or which, such as '3,' or '0,1'.")] = "1"
     strategy: Annotated[
         Literal["auto", "ddp", "ddp_spawn", "ddp_fork"],
-        Field(description="How several processes begin: by this command again (ddp), spawned (auto), forked."),
+        Field(description="How several processes begin: by this command again (ddp), by a fork, or spawned (auto)."),
     ] = "auto"
     precision: Annotated[
-        Literal["32-true", "bf16-mixed"], Field(description="Of the score products: float32, or bfloat16 summed in it.")
+        Literal["32-true", "bf16-mixed"],
+        Field(description="Of the score products: float32, or bfloat16 with float32 sums."),
     ] = "32-true"
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
@@ -85,6 +89,23 @@ class TrainConfig(BaseModel):
     @classmethod
     def _known_loggers(cls, names: str) -> str:
         return "+".join(logger_names(names))
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _countable_devices(cls, devices: Any) -> str:
+        text = str(devices)  # YAML and Python have numbers
+        if text != "auto" and not re.fullmatch(r"[1-9]\d*|\d+(,\d+)+|\d+,", text):
+            raise UserError(
+                f"setting devices cannot be {text!r}: give how many, such as 2 or auto, "
+                "or which, such as '3,' or '0,1'."
+            )
+        return text
+
+    @model_validator(mode="after")
+    def _strategy_is_used(self) -> TrainConfig:
+        if self.devices == "1" or self.devices.endswith(","):
+            _refuse_changed(self, ("strategy",), "needs several devices")
+        return self
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any], source: str | Path | None = None) -> TrainConfig:
@@ -125,7 +146,7 @@ class FeatureConfig(TrainConfig):
         "random"
     )
     text_encoder: Annotated[
-        str, Field(description="Name or folder of a sentence-transformers model; empty: all-MiniLM-L6-v2.")
+        str, Field(description="Sentence-transformers model that reads texts; empty: all-MiniLM-L6-v2.")
     ] = ""
 
     @field_validator("features")
@@ -151,6 +172,13 @@ class ForgettingConfig(FeatureConfig):
     n3: N3 = 1e-2
     forget_every: Annotated[int, Field(ge=1, description="Steps between two resets of the states.")] = 100
 
+    @field_validator("features")
+    @classmethod
+    def _not_learned(cls, names: str) -> str:
+        if "signature" in names.split("+"):
+            raise UserError(LEARNED_FEATURES)
+        return names
+
 
 class EncoderConfig(FeatureConfig):
     """What models share that compute states from features and facts."""
@@ -167,12 +195,12 @@ class NoPretrainConfig(EncoderConfig):
     """The features and the decoder as they are before any training."""
 
     model: Annotated[Literal["no-pretrain"], Field(description="The kind of model.")] = "no-pretrain"
-    epochs: Annotated[Literal[0], Field()] = 0
+    epochs: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _nothing_is_learned(self) -> NoPretrainConfig:
-        names = "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout", "validate_every", "patience"
-        _refuse_changed(self, names, "does nothing without training")
+        names = "epochs", "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout", "validate_every"
+        _refuse_changed(self, (*names, "patience"), "does nothing without training")
         return self
 
 
@@ -184,11 +212,11 @@ class MessagePassingConfig(EncoderConfig):
         float, Field(ge=0, description="The weight of an N3 regulariser on the relations of the facts to predict.")
     ] = 0.0
     steps_per_epoch: Annotated[
-        int, Field(ge=1, description="Steps of an epoch, unless it is layer-wise or of sub-graphs.")
+        int, Field(ge=1, description="Steps of an epoch that is neither layer-wise nor of sub-graphs.")
     ] = 6
     sampler: Annotated[
         Literal["none", "ladies", "saint"],
-        Field(description="Learn on sub-graphs, sampled once around mini-batches of facts; none: on the whole graph."),
+        Field(description="Learn on sub-graphs sampled around mini-batches of facts; none: on the whole graph."),
     ] = "none"
     sample_width: Annotated[
         int, Field(ge=1, description="Entities sampled a hop; there are as many hops as layers, one for inf.")
@@ -225,8 +253,13 @@ class GATConfig(GNNConfig):
     """How to train a graph attention network."""
 
     model: Annotated[Literal["gat"], Field(description="The kind of model.")] = "gat"
-    heads: Annotated[int, Field(ge=1, description="Attention heads; dim must be a multiple.")] = 8
+    heads: Annotated[int, Field(ge=1, description="Attention heads; dim must be a multiple of them.")] = 8
     combine: Annotated[bool, Field(description="Combine the outputs of all layers.")] = False
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> GATConfig:
+        check_heads(self.dim, self.heads)
+        return self
 
 
 class ReFactorConfig(MessagePassingConfig):
@@ -273,6 +306,9 @@ class ReFactorConfig(MessagePassingConfig):
             _refuse_changed(self, ("steps_per_epoch",), "is not for layer-wise training, an epoch of which is a cycle")
         if not self.n3:
             _refuse_changed(self, ("n3_weighting",), "needs n3 above 0")
+        if not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
+            reason = f"needs a dot-product scorer, which {self.scorer!r} is not"
+            _refuse_changed(self, ("samples", "layer_dropout"), reason)
         if self.parts == 1:
             _refuse_changed(self, ("induced",), "needs parts above 1")
         if self.sampler != "none":
@@ -306,6 +342,12 @@ def settings_by_name() -> dict[str, dict[str, FieldInfo]]:
     return found
 
 
+def models_in_words(models: Iterable[str]) -> str:
+    """Models that have a setting, for a sentence about it."""
+    *others, last = models
+    return f"models {', '.join(others)} and {last}" if others else f"model {last}"
+
+
 def unknown_setting(name: str, known: list[str]) -> str:
     """The sentence about a name that is no setting."""
     closest = closest_names(name, known)
@@ -320,9 +362,7 @@ def _config_class(settings: dict[str, Any]) -> type[TrainConfig]:
     owners = settings_by_name()
     for name in settings:
         if name in owners and model not in owners[name]:
-            raise UserError(
-                f"setting {name!r} belongs to model {' and '.join(owners[name])}: leave it out for {model}."
-            )
+            raise UserError(f"setting {name!r} belongs to {models_in_words(owners[name])}: leave it out for {model}.")
     return CONFIGS[model]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refactorgnn.errors import FileError
-from refactorgnn.training.config import TrainConfig, settings_by_name, unknown_setting
+from refactorgnn.training.config import TrainConfig, models_in_words, settings_by_name, unknown_setting
 from refactorgnn.training.setting_types import SettingType
 from refactorgnn.training.strict_yaml import read_mapping
 
@@ -70,7 +70,7 @@ class ConfigFile:
             if model not in owners[name] and name not in changes:
                 raise FileError(
                     self.path,
-                    f"setting {name!r} belongs to model {' and '.join(owners[name])}, not to {model}",
+                    f"setting {name!r} belongs to {models_in_words(owners[name])}, not to {model}",
                     "keep the file's model or use another file",
                 )
 

@@ -7,14 +7,17 @@ is good at: where to compute, in which precision, in how many processes.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -26,11 +29,17 @@ from refactorgnn.training.config import ReFactorConfig, TrainConfig
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-# What Fabric tells of the devices and processes it found is not what a user asked to know.
-for _module in ("distributed", "rank_zero"):
-    logging.getLogger(f"lightning_fabric.utilities.{_module}").setLevel(logging.WARNING)
+# What Fabric and torch tell of the devices and processes they found or ended is not what a user asked to know.
+for _module, _level in (
+    ("lightning_fabric.utilities.distributed", logging.WARNING),
+    ("lightning_fabric.utilities.rank_zero", logging.WARNING),
+    ("torch.multiprocessing.spawn", logging.ERROR),
+):
+    logging.getLogger(_module).setLevel(_level)
 # How the processes of each strategy begin: by this command again, by a fresh interpreter, by a fork.
 _START_METHODS: dict[str, Any] = {"auto": "spawn", "ddp": "popen", "ddp_spawn": "spawn", "ddp_fork": "fork"}
+# Where the processes of strategy ddp find the folder for their complaints; the others are told by an argument.
+_COMPLAINTS = "REFACTORGNN_COMPLAINTS"
 
 
 @dataclass(frozen=True)
@@ -67,16 +76,21 @@ def make_fabric(config: TrainConfig) -> Fabric:
     from lightning_fabric.strategies.ddp import DDPStrategy
 
     devices: int | str = int(config.devices) if config.devices.isdigit() else config.devices
-    strategy: str | DDPStrategy = "auto"
-    if config.strategy != "auto" or _names_several(config.devices):
-        strategy = DDPStrategy(start_method=_START_METHODS[config.strategy], **_ddp_options(config))
+    options: dict[str, Any] = {"accelerator": config.accelerator, "devices": devices, "precision": config.precision}
     try:
-        return Fabric(accelerator=config.accelerator, devices=devices, strategy=strategy, precision=config.precision)
+        fabric = Fabric(**options)
+        if fabric.world_size == 1:
+            return fabric
+        _check_first_launch()
+        strategy = DDPStrategy(start_method=_START_METHODS[config.strategy], **_ddp_options(config))
+        return Fabric(**options, strategy=strategy)
+    except UserError:
+        raise
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].rstrip(".!").replace("`", "")
         raise UserError(
             f"accelerator {config.accelerator!r} with devices {config.devices!r} cannot be used here ({reason}): "
-            "choose --accelerator cpu, or other devices."
+            "choose accelerator cpu, or other devices."
         ) from error
 
 
@@ -88,29 +102,70 @@ def _ddp_options(config: TrainConfig) -> dict[str, Any]:
     return {sync: False, "find_unused_parameters": is_layerwise}
 
 
-def _names_several(devices: str) -> bool:
-    return devices not in ("auto", "0", "1") and not devices.endswith(",")
+def is_helper() -> bool:
+    """Whether another process of strategy ``ddp`` began this one, to take part in its training and say nothing."""
+    return _COMPLAINTS in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
 
 
-def launch(config: TrainConfig, function: Callable[..., None], *arguments: Any) -> None:
-    """Call ``function(fabric, *arguments)`` in every process the settings ask for.
+def _check_first_launch() -> None:
+    """Refuse what could not end well: helpers of a second training would begin with the first."""
+    if _COMPLAINTS in os.environ and not is_helper():
+        raise UserError(
+            "strategy 'ddp' begins the program again for each process, so a program can train with it once: "
+            "choose ddp_spawn."
+        )
+
+
+def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> None:
+    """Call ``function(fabric, *arguments)`` in every process of ``fabric``; a helper ends here.
 
     Raises:
         UserError: the first of any process.
     """
-    fabric = make_fabric(config)
     if fabric.world_size == 1:
         function(fabric, *arguments)
         return
+    # DDP warns that features are used in the first step after all; the processes to come inherit this.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if is_helper():
+        _help(fabric, function, *arguments)
     with tempfile.TemporaryDirectory() as folder:
         complaints = Path(folder)
-        # DDP warns that features are used in the first step after all; the processes to come inherit this.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        helpers = getattr(fabric.strategy.launcher, "procs", None)  # which only the launcher of strategy ddp has
+        if helpers is not None:
+            os.environ[_COMPLAINTS] = folder
+            atexit.register(_end, helpers)
         try:
             fabric.launch(_guarded, function, complaints, *arguments)  # type: ignore[arg-type]
         except Exception as error:
             _raise_first(complaints, error)
             raise
+
+
+def _end(helpers: list[subprocess.Popen[bytes]]) -> None:
+    """Let no helper outlive a first process that failed: it may wait for it in a collective operation for ever.
+
+    Only when the first process is about to end: Fabric kills that one as soon as it misses a helper.
+    """
+    for helper in helpers:
+        helper.kill()
+
+
+def _help(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> NoReturn:
+    """Take part in the training of the first process, and leave the word to it.
+
+    The exit code is 0 whatever happened there: at any other, Fabric kills the first process before it can speak.
+    """
+    complaints = Path(os.environ[_COMPLAINTS])
+    try:
+        fabric.launch(_guarded, function, complaints, *arguments)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        pass
+    except Exception:
+        is_told = not complaints.is_dir() or any(complaints.iterdir())
+        if not is_told:
+            raise
+    sys.exit(0)
 
 
 def _guarded(fabric: Fabric, function: Callable[..., None], complaints: Path, *arguments: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -150,11 +152,10 @@ class _Training:
         return loss
 
     def _run_epoch(self, epoch: int) -> float:
-        torch.manual_seed(combined_seed(self.config.seed, epoch))
         self.regime.train()
         self.regime.begin(epoch, self.optimizer)
         total, num_targets = torch.zeros((), device=self.fabric.device), 0
-        for batch in self.regime.batches(epoch):
+        for batch in self._seeded_batches(epoch):
             self.step_optimizer.zero_grad()
             loss = self.step_module(partial(_itself, batch))
             self.fabric.backward(loss)
@@ -163,10 +164,25 @@ class _Training:
             self.step_optimizer.step()
             total += loss.detach() * self.regime.num_targets(batch)
             num_targets += self.regime.num_targets(batch)
-        mean = float(self.fabric.all_reduce(total, reduce_op="mean")) / num_targets  # type: ignore[arg-type]
-        if not torch.isfinite(torch.tensor(mean)):
+        # Processes that take sub-graphs of their own have different numbers of targets.
+        sums = self.fabric.all_reduce(torch.stack([total, total.new_tensor(num_targets)]), reduce_op="mean")
+        mean = float(sums[0]) / float(sums[1])
+        if not math.isfinite(mean):
             raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
         return mean
+
+    def _seeded_batches(self, epoch: int) -> Iterator[Any]:
+        """The batches of an epoch, each with a seed of its own.
+
+        Dropout draws for a process's share of a batch, and shares differ in size: with one seed for the whole epoch the
+        processes would not agree on the next batch.
+        """
+        batches, seed = iter(self.regime.batches(epoch)), combined_seed(self.config.seed, epoch)
+        for number in count():
+            torch.manual_seed(combined_seed(seed, number))
+            if (batch := next(batches, None)) is None:
+                return
+            yield batch
 
     def validate(self, record: dict[str, Any], started: float | None = None) -> None:
         """Measure the validation MRR in the first process; keep the weights if it is the best so far."""
@@ -210,13 +226,13 @@ def _resume(run: Run, model: LinkPredictor, optimizer: torch.optim.Optimizer, fa
     """Put back the state of an interrupted training, and forget what was recorded after it."""
     if fabric.is_global_zero:
         remove_leftovers(run.path)
-    done = Progress()
-    if run.last_path.is_file():
+    done, has_begun = Progress(), run.last_path.is_file()
+    if has_begun:
         tensors, about = run.load_tensors(run.last_path, model)
         model.load_state_dict({name: tensors[name] for name in model.state_dict()})
         load_optimizer_tensors(optimizer, tensors)
         done = Progress(**about)
     if fabric.is_global_zero:
-        run.drop_records_after(done.epoch)
+        run.drop_records_after(done.epoch if has_begun else -1)
     fabric.barrier()
     return done

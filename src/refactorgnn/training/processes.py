@@ -25,6 +25,7 @@ from refactorgnn.training.config import ReFactorConfig, TrainConfig
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies.strategy import Strategy
 
 # What Fabric tells of the devices and processes it found is not what a user asked to know.
 for _module in ("distributed", "rank_zero"):
@@ -63,13 +64,19 @@ def make_fabric(config: TrainConfig) -> Fabric:
     Raises:
         UserError: if this machine does not have them.
     """
-    from lightning_fabric import Fabric
+    if config.strategy == "auto":
+        fabric = _fabric(config, "auto")
+        if fabric.world_size == 1:
+            return fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
 
+    return _fabric(config, DDPStrategy(start_method=_START_METHODS[config.strategy], **_ddp_options(config)))
+
+
+def _fabric(config: TrainConfig, strategy: str | Strategy) -> Fabric:
+    from lightning_fabric import Fabric
+
     devices: int | str = int(config.devices) if config.devices.isdigit() else config.devices
-    strategy: str | DDPStrategy = "auto"
-    if config.strategy != "auto" or _names_several(config.devices):
-        strategy = DDPStrategy(start_method=_START_METHODS[config.strategy], **_ddp_options(config))
     try:
         return Fabric(accelerator=config.accelerator, devices=devices, strategy=strategy, precision=config.precision)
     except (RuntimeError, ValueError, TypeError, ImportError) as error:
@@ -86,10 +93,6 @@ def _ddp_options(config: TrainConfig) -> dict[str, Any]:
     sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     is_layerwise = isinstance(config, ReFactorConfig) and config.regime == "layerwise" and config.features != "random"
     return {sync: False, "find_unused_parameters": is_layerwise}
-
-
-def _names_several(devices: str) -> bool:
-    return devices not in ("auto", "0", "1") and not devices.endswith(",")
 
 
 def launch(config: TrainConfig, function: Callable[..., None], *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""How results are shown: tables for people, JSON for machines."""
+"""How results are shown: tables for people, JSON for machines; of several processes that train, the first speaks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,23 @@ from rich.text import Text
 _FILE_WIDTH = 200
 
 
+def _is_first_process() -> bool:
+    """Whether this is not a process that a launcher (``--strategy ddp``, torchrun) has started to help another."""
+    return all(os.environ.get(rank, "0") == "0" for rank in ("LOCAL_RANK", "NODE_RANK"))
+
+
 def print_json(content: Any) -> None:
     """Write JSON to standard output."""
+    if not _is_first_process():
+        return
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
     typer.echo(json.dumps(content, indent=2, ensure_ascii=not is_unicode))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns of numbers are aligned to the right."""
+    if not _is_first_process():
+        return
     # Names are data: as Text, "[b]" or ":x:" in them means nothing to rich.
     table = Table(box=box.SIMPLE_HEAD, show_header=any(columns))
     for index, column in enumerate(columns):
@@ -42,6 +51,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 def say(text: str, label: str = "") -> None:
     """A line for people, on standard error, with a word in red before it if need be."""
+    if not _is_first_process():
+        return
     line = Text.assemble((f"{label} ", "bold red"), text) if label else Text(text)
     Console(stderr=True, highlight=False, soft_wrap=True).print(line)
 

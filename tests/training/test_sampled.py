@@ -16,7 +16,7 @@ from refactorgnn.sampling.base import Sampler
 from refactorgnn.training.loop import _Training
 from refactorgnn.training.processes import Share
 from refactorgnn.training.regimes.sampled import SampledInfiniteRegime, SampledLayerwiseRegime, SampledRegime
-from tests.conftest import contents, tiny_triples
+from tests.conftest import NUM_PEOPLE, contents, person, tiny_triples
 from tests.data.test_graph import table
 from tests.training.settings import TRAININGS, make, optimizer_of, triples_of
 
@@ -27,7 +27,9 @@ ALL = {"sample_width": 1000, "sample_batch": 1000, "sample_passes": 1}
 
 @pytest.fixture(scope="module")
 def graph() -> KnowledgeGraph:
-    return graph_from_tables("tiny", {"train": table(*tiny_triples()["train"])})
+    """With questions that have several answers."""
+    more = [(person(number), "next to", person(number + 2)) for number in range(NUM_PEOPLE)]
+    return graph_from_tables("tiny", {"train": table(*tiny_triples()["train"], *more)})
 
 
 def sampled(graph: KnowledgeGraph, folder: Path, **settings: Any) -> SampledRegime:

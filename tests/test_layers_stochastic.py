@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from refactorgnn.data import partition
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
 from refactorgnn.layers import ReFactorConv, log_likelihood_gradient
 from tests.oracles import autograd_gradient, log_likelihood
 from tests.strategies import Case, cases
+from tests.training.settings import triples_of
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 N_TERMS = ["exact", "paper", "none"]
@@ -26,8 +27,8 @@ def random_case(num_entities: int, num_triples: int, num_relations: int = 3, see
 
 
 def parts_of(case: Case, num_parts: int) -> tuple[list[Tensor], list[QueryIndex]]:
-    parts = partition(case.triples, num_parts, torch.Generator().manual_seed(case.seed))
-    return parts, [QueryIndex.from_triples(part, case.num_entities, case.num_relations) for part in parts]
+    parts = case.queries.partition(num_parts, torch.Generator().manual_seed(case.seed))
+    return [triples_of(part) for part in parts], parts
 
 
 def make_layer(case: Case, relations: Tensor, name: str = "distmult", **settings) -> ReFactorConv:
@@ -36,15 +37,37 @@ def make_layer(case: Case, relations: Tensor, name: str = "distmult", **settings
     return conv.requires_grad_(False)
 
 
-@given(case=cases(max_triples=20))
-@settings(max_examples=25, deadline=None)
-def test_partition_holds_every_triple_once_in_parts_of_one_size(case: Case) -> None:
-    parts = partition(case.triples, 3, torch.Generator().manual_seed(0))
-    assert sorted(torch.cat(parts).tolist()) == sorted(case.triples.tolist())
-    sizes = [len(part) for part in parts]
+@given(case=cases(max_triples=20), num_parts=st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_partition_holds_every_triple_once_in_parts_of_one_size(case: Case, num_parts: int) -> None:
+    queries = case.queries
+    parts = queries.partition(num_parts, torch.Generator().manual_seed(0))
+    assert len(parts) == min(num_parts, queries.num_queries)
+    assert sorted(torch.cat([triples_of(part) for part in parts]).tolist()) == sorted(case.triples.tolist())
+    sizes = [part.num_queries for part in parts]
+    assert min(sizes) >= 1
     assert max(sizes) - min(sizes) <= 1
-    again = partition(case.triples, 3, torch.Generator().manual_seed(0))
-    assert all(torch.equal(left, right) for left, right in zip(parts, again, strict=True))
+    for part in parts:  # a question and all its answers stay together
+        assert part.num_entities == case.num_entities
+        for row, (s, r) in enumerate(zip(part.subjects.tolist(), part.relations.tolist(), strict=True)):
+            objects = sorted(o for h, q, o in case.triples.tolist() if (h, q) == (s, r))
+            assert part.answers.columns[part.answers.rows == row].tolist() == objects
+    again = queries.partition(num_parts, torch.Generator().manual_seed(0))
+    assert all(torch.equal(triples_of(left), triples_of(right)) for left, right in zip(parts, again, strict=True))
+
+
+def test_partition_is_drawn_anew_from_the_default_generator() -> None:
+    queries = random_case(9, 20).queries
+    torch.manual_seed(0)
+    first, second = (queries.partition(3)[0].subjects for _ in range(2))
+    torch.manual_seed(0)
+    assert torch.equal(queries.partition(3)[0].subjects, first)
+    assert not torch.equal(first, second)
+
+
+def test_a_partition_of_nothing_is_one_empty_part() -> None:
+    (part,) = QueryIndex.from_triples(torch.empty(0, 3, dtype=torch.int64), 4, 2).partition(3)
+    assert part.num_queries == 0
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
@@ -216,5 +239,16 @@ def test_wrong_sampling_is_refused(settings: dict[str, object], message: str) ->
 
 
 def test_wrong_number_of_parts_is_refused() -> None:
-    with pytest.raises(UserError, match="num_parts=0 cannot hold the triples"):
-        partition(torch.zeros(3, 3, dtype=torch.int64), 0)
+    with pytest.raises(UserError, match="num_parts=0 cannot hold the queries"):
+        random_case(3, 3).queries.partition(0)
+
+
+@pytest.mark.parametrize("n_term", N_TERMS)
+def test_a_layer_estimates_while_training_and_is_exact_afterwards(n_term: str) -> None:
+    case = random_case(30, 40)
+    scorer, states, relations = case.tensors("distmult")
+    conv = make_layer(case, relations, n_term=n_term, num_samples=3)
+    exact = states + 0.05 * log_likelihood_gradient(scorer, states, relations, case.queries, n_term=n_term)
+    assert not torch.allclose(conv.train()(states, case.queries), exact)
+    torch.testing.assert_close(conv.eval()(states, case.queries), exact, **EXACT)
+    torch.testing.assert_close(conv.cascade(states, [case.queries])[0], exact, **EXACT)

@@ -154,8 +154,8 @@ class ReFactorConv(nn.Module):
         impl: How the products with ``P`` are computed: ``"chunked"`` or ``"reference"``.
         memory_budget: Bytes of temporaries of ``"chunked"``, and of the products with a sample.
         num_samples: Estimate ``n[v]`` from this many candidates and the known answers, drawn anew at each application
-            in training and evaluation alike; torch's default generator on the CPU is used, so ``torch.manual_seed``
-            makes it repeatable. None: all candidates, exactly.
+            while training; in ``eval`` mode the layer is exact. torch's default generator on the CPU is used, so
+            ``torch.manual_seed`` makes it repeatable. None: all candidates, always.
 
     Shapes:
         - **x**: ``(num_nodes, dim)``

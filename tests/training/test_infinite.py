@@ -47,9 +47,7 @@ def test_epochs_are_steps_of_an_optimiser_on_a_table(
     torch.testing.assert_close(trained["states"].double(), table_of_states.detach(), rtol=1e-5, atol=1e-5)
     assert (trained["states"] - untrained.states).abs().max() > 0.01
     if optimizer == "adagrad":
-        torch.testing.assert_close(
-            trained["sums"].double(), steps.state[table_of_states]["sum"], rtol=1e-4, atol=1e-5
-        )
+        torch.testing.assert_close(trained["sums"].double(), steps.state[table_of_states]["sum"], rtol=1e-4, atol=1e-5)
     else:
         assert not trained["sums"].any()
 

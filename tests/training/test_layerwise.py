@@ -73,7 +73,13 @@ def test_loss_is_that_of_the_formula(scorer: str, dtype: torch.dtype) -> None:
 def test_the_loss_goes_down(tmp_path: Path) -> None:
     settings = {"model": "refactor", "dim": 32, "layers": 3, "features": "signature+random", "alpha": 0.3}
     run = refactorgnn.train(
-        "countries_part_ind", out=tmp_path / "run", progress=False, epochs=12, learning_rate=0.03, validate_every=12, **settings
+        "countries_part_ind",
+        out=tmp_path / "run",
+        progress=False,
+        epochs=12,
+        learning_rate=0.03,
+        validate_every=12,
+        **settings,
     )
     losses = [record["loss"] for record in run.records()]
     assert sum(losses[-3:]) < 0.9 * sum(losses[:3])
@@ -136,7 +142,9 @@ def test_each_layer_learns_its_own_step_size(graph: KnowledgeGraph) -> None:
     assert len(set(steps.tolist())) == 3
     before = steps.detach().exp()
     for layer, _ in enumerate(epoch_of(regime, 2, learning_rate=20.0)):
-        assert abs(20 * steps.grad[layer]) > before[layer]  # without the logarithm, a step of this size could end below 0
+        assert (
+            abs(20 * steps.grad[layer]) > before[layer]
+        )  # without the logarithm, a step of this size could end below 0
     assert ((steps.exp() > 0) & steps.exp().isfinite()).all()
 
 

@@ -141,7 +141,9 @@ def assert_alike(ours: Run, theirs: Run) -> None:
     left, right = (load_tensors(run.last_path)[0] for run in (ours, theirs))
     assert left.keys() == right.keys()
     for name in left:
-        torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
+        torch.testing.assert_close(
+            left[name], right[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text
+        )
     records = [without_seconds(run.records()) for run in (ours, theirs)]
     assert len(records[0]) == SHARED["epochs"]
     for mine, other in zip(*records, strict=True):

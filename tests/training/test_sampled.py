@@ -130,7 +130,9 @@ def test_targets_carry_messages_only_without_a_mask(
         asked = {(min(h, t), max(h, t)) for h, _, t in batch.targets.tolist()}
         everything = graph.with_reciprocals(batch.triples)
         assert (carried & asked == asked) if mask == 0 else not carried & asked
-        expected = [list(t) for t in everything.tolist() if mask == 0 or (min(t[0], t[2]), max(t[0], t[2])) not in asked]
+        expected = [
+            list(t) for t in everything.tolist() if mask == 0 or (min(t[0], t[2]), max(t[0], t[2])) not in asked
+        ]
         assert sorted(triples_of(messages).tolist()) == sorted(expected)
 
 

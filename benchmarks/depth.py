@@ -13,7 +13,7 @@ from records import begin, goal, in_process, measure, parser, write_record
 from refactorgnn import load_graph
 from refactorgnn.runs import build_model
 from refactorgnn.training.config import ReFactorConfig
-from refactorgnn.training.epochs import make_epochs
+from refactorgnn.training.regimes import Regime, make_regime
 
 DEPTHS = (1, 2, 3, 6, 9, 12)
 
@@ -23,17 +23,26 @@ def epochs_of(depth: int, options: argparse.Namespace) -> dict[str, Any]:
     graph = load_graph(options.dataset, data_root=options.data_root, progress=False)
     config = ReFactorConfig(dataset=options.dataset, dim=options.dim, layers=depth, features="signature+random")
     model = build_model(config, graph)
-    epochs = make_epochs(model, config, graph, torch.device("cpu"))
+    regime = make_regime(model, config, graph, torch.device("cpu")).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     cycles = max(1, options.steps // depth)
     numbers = iter(range(1, cycles * options.repeats + 1))
-    timing = measure(lambda: [epochs.run(optimizer, next(numbers)) for _ in range(cycles)], options.repeats)
+    timing = measure(lambda: [one_cycle(regime, optimizer, next(numbers)) for _ in range(cycles)], options.repeats)
     return {
         "layers": depth,
         "num_parameters": model.num_parameters,
         "seconds_per_step": round(timing["seconds"] / (cycles * depth), 4),
         "peak_increase_mb": timing["peak_increase_mb"],
     }
+
+
+def one_cycle(regime: Regime[Any], optimizer: torch.optim.Optimizer, number: int) -> None:
+    """All layers once, a step of learning after each."""
+    regime.begin(number, optimizer)
+    for batch in regime.batches(number):
+        optimizer.zero_grad()
+        regime(batch).backward()
+        optimizer.step()
 
 
 def run(options: argparse.Namespace) -> None:

@@ -27,7 +27,7 @@ def graph() -> KnowledgeGraph:
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("scorer", ["distmult", "complex"])
 def test_bound_with_all_questions_it_is_a_refactor_gnn(graph: KnowledgeGraph, scorer: str, optimizer: str) -> None:
-    """Its loss is a mean over the triples and a layer's gradient a sum, hence α; AdaGrad sees the factor in its ε alone."""
+    """Its loss is a mean over the triples and a layer's gradient a sum, hence α; AdaGrad sees it in its ε alone."""
     num_triples = graph.queries("train").num_triples
     num_steps, rate = 5, 0.4 if optimizer == "sgd" else 0.05
     features = FixedFeatures(6, scale=0.5, seed=1)

@@ -36,7 +36,7 @@ def test_each_split_is_drawn_anew_from_the_seed() -> None:
     torch.manual_seed(5)
     again = facts.split()[1]
     assert torch.equal(triples_of(first), triples_of(again))
-    assert not pairs(first) == pairs(second)
+    assert pairs(first) != pairs(second)
 
 
 def test_without_a_mask_all_facts_are_both_as_in_the_paper() -> None:

@@ -96,7 +96,7 @@ def _train_all(fabric: Fabric, folder: Path, names: list[str]) -> None:
         fit(Run.open(folder / name), fabric, progress=False)
     # Interrupted after an epoch of three, to be resumed with one process.
     _Training(Run.open(folder / "interrupted"), fabric, progress=False).next_epoch()
-    # With dropout, shares of different sizes draw differently: the processes must agree on facts and cache all the same.
+    # With dropout, shares of different sizes draw differently: the processes must agree on facts and cache even so.
     training = _Training(Run.open(folder / "dropout"), fabric, progress=False)
     for _ in range(3):
         training.next_epoch()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -177,12 +176,11 @@ class _Training:
         Dropout draws for a process's share of a batch, and shares differ in size: with one seed for the whole epoch the
         processes would not agree on the next batch.
         """
-        batches, seed = iter(self.regime.batches(epoch)), combined_seed(self.config.seed, epoch)
-        for number in count():
-            torch.manual_seed(combined_seed(seed, number))
-            if (batch := next(batches, None)) is None:
-                return
+        seed = combined_seed(self.config.seed, epoch)
+        torch.manual_seed(seed)
+        for number, batch in enumerate(self.regime.batches(epoch), start=1):
             yield batch
+            torch.manual_seed(combined_seed(seed, number))
 
     def validate(self, record: dict[str, Any], started: float | None = None) -> None:
         """Measure the validation MRR in the first process; keep the weights if it is the best so far."""

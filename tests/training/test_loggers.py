@@ -57,7 +57,7 @@ def test_logs_hold_the_numbers_of_the_records(tiny: Path, tmp_path: Path) -> Non
     assert_all_alike(refactorgnn.train(tiny, out=tmp_path / "run", log="csv+tensorboard", **SETTINGS))
 
 
-def test_a_resumed_run_has_each_epoch_once(tiny: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_has_each_epoch_once(tiny: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """Killed when epoch 3 is in all logs but not in the checkpoint: it is done, and logged, once more."""
     original, calls = loop.optimizer_tensors, []
 
@@ -76,6 +76,7 @@ def test_a_resumed_run_has_each_epoch_once(tiny: Path, tmp_path: Path) -> None:
     for records in (interrupted.records(), csv_records(interrupted), tensorboard_records(interrupted)):
         assert [record["epoch"] for record in records] == [1, 2, 3]
     assert_all_alike(refactorgnn.train(tiny, resume=True, **settings))
+    assert not [warning for warning in recwarn if issubclass(warning.category, UserWarning)]
 
 
 def test_logs_can_begin_with_a_resume(tiny: Path, tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ def epochs_of(depth: int, options: argparse.Namespace) -> dict[str, Any]:
     graph = load_graph(options.dataset, data_root=options.data_root, progress=False)
     config = ReFactorConfig(dataset=options.dataset, dim=options.dim, layers=depth, features="signature+random")
     model = build_model(config, graph)
-    regime = make_regime(model, config, graph, torch.device("cpu"))
+    regime = make_regime(model, config, graph, torch.device("cpu")).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     cycles = max(1, options.steps // depth)
     numbers = iter(range(1, cycles * options.repeats + 1))
-    timing = measure(lambda: [run_epoch(regime, optimizer, next(numbers)) for _ in range(cycles)], options.repeats)
+    timing = measure(lambda: [one_cycle(regime, optimizer, next(numbers)) for _ in range(cycles)], options.repeats)
     return {
         "layers": depth,
         "num_parameters": model.num_parameters,
@@ -36,10 +36,10 @@ def epochs_of(depth: int, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run_epoch(regime: Regime[Any], optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """One cycle of the layers, a step of learning after each: the loop of training without records and validation."""
-    regime.begin(epoch, optimizer)
-    for batch in regime.batches(epoch):
+def one_cycle(regime: Regime[Any], optimizer: torch.optim.Optimizer, number: int) -> None:
+    """All layers once, a step of learning after each."""
+    regime.begin(number, optimizer)
+    for batch in regime.batches(number):
         optimizer.zero_grad()
         regime(batch).backward()
         optimizer.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from refactorgnn.data.queries import QueryIndex
@@ -12,6 +13,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.layers import ReFactorConv, log_likelihood_gradient
 from tests.oracles import autograd_gradient, log_likelihood
 from tests.strategies import Case, cases
+from tests.training.settings import triples_of
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 N_TERMS = ["exact", "paper", "none"]
@@ -29,29 +31,43 @@ def parts_of(case: Case, num_parts: int) -> tuple[list[Tensor], list[QueryIndex]
     return [triples_of(part) for part in parts], parts
 
 
-def triples_of(part: QueryIndex) -> Tensor:
-    questions = torch.stack([part.subjects, part.relations], dim=1)[part.answers.rows]
-    return torch.cat([questions, part.answers.columns[:, None]], dim=1)
-
-
 def make_layer(case: Case, relations: Tensor, name: str = "distmult", **settings) -> ReFactorConv:
     conv = ReFactorConv(4, case.num_relations, name, alpha=0.05, epsilon=1e-6, **settings).double()
     conv.relations.data = relations
     return conv.requires_grad_(False)
 
 
-@given(case=cases(max_triples=20))
-@settings(max_examples=25, deadline=None)
-def test_partition_holds_every_query_once_in_parts_of_one_size(case: Case) -> None:
-    """Each query with all its answers; as many parts as asked for, or as there are queries."""
-    parts = case.queries.partition(3, torch.Generator().manual_seed(0))
-    assert sorted(torch.cat([triples_of(part) for part in parts]).tolist()) == triples_of(case.queries).tolist()
+@given(case=cases(max_triples=20), num_parts=st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_partition_holds_every_triple_once_in_parts_of_one_size(case: Case, num_parts: int) -> None:
+    queries = case.queries
+    parts = queries.partition(num_parts, torch.Generator().manual_seed(0))
+    assert len(parts) == min(num_parts, queries.num_queries)
+    assert sorted(torch.cat([triples_of(part) for part in parts]).tolist()) == sorted(case.triples.tolist())
     sizes = [part.num_queries for part in parts]
-    assert sum(sizes) == case.queries.num_queries
+    assert min(sizes) >= 1
     assert max(sizes) - min(sizes) <= 1
-    assert len(parts) == max(1, min(3, case.queries.num_queries))
-    again = case.queries.partition(3, torch.Generator().manual_seed(0))
+    for part in parts:  # a question and all its answers stay together
+        assert part.num_entities == case.num_entities
+        for row, (s, r) in enumerate(zip(part.subjects.tolist(), part.relations.tolist(), strict=True)):
+            objects = sorted(o for h, q, o in case.triples.tolist() if (h, q) == (s, r))
+            assert part.answers.columns[part.answers.rows == row].tolist() == objects
+    again = queries.partition(num_parts, torch.Generator().manual_seed(0))
     assert all(torch.equal(triples_of(left), triples_of(right)) for left, right in zip(parts, again, strict=True))
+
+
+def test_partition_is_drawn_anew_from_the_default_generator() -> None:
+    queries = random_case(9, 20).queries
+    torch.manual_seed(0)
+    first, second = (queries.partition(3)[0].subjects for _ in range(2))
+    torch.manual_seed(0)
+    assert torch.equal(queries.partition(3)[0].subjects, first)
+    assert not torch.equal(first, second)
+
+
+def test_a_partition_of_nothing_is_one_empty_part() -> None:
+    (part,) = QueryIndex.from_triples(torch.empty(0, 3, dtype=torch.int64), 4, 2).partition(3)
+    assert part.num_queries == 0
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
@@ -225,3 +241,14 @@ def test_wrong_sampling_is_refused(settings: dict[str, object], message: str) ->
 def test_wrong_number_of_parts_is_refused() -> None:
     with pytest.raises(UserError, match="num_parts=0 cannot hold the queries"):
         random_case(3, 3).queries.partition(0)
+
+
+@pytest.mark.parametrize("n_term", N_TERMS)
+def test_a_layer_estimates_while_training_and_is_exact_afterwards(n_term: str) -> None:
+    case = random_case(30, 40)
+    scorer, states, relations = case.tensors("distmult")
+    conv = make_layer(case, relations, n_term=n_term, num_samples=3)
+    exact = states + 0.05 * log_likelihood_gradient(scorer, states, relations, case.queries, n_term=n_term)
+    assert not torch.allclose(conv.train()(states, case.queries), exact)
+    torch.testing.assert_close(conv.eval()(states, case.queries), exact, **EXACT)
+    torch.testing.assert_close(conv.cascade(states, [case.queries])[0], exact, **EXACT)

@@ -12,7 +12,7 @@ from refactorgnn.errors import FileError, UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.predict.predictor import Answer, Predictor
-from refactorgnn.runs import Run
+from refactorgnn.runs import CIRCUMSTANCES, Run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.ensembling import make_ensemble
@@ -66,7 +66,8 @@ def train(
 def _begin(config: TrainConfig, path: Path, resume: bool, data_root: str | Path | None, progress: bool) -> None:
     """Make the run, or make sure that it is the one to go on with."""
     if resume and (path / "config.yaml").is_file():
-        _same_settings(Run.open(path), config)
+        _same_settings(run := Run.open(path), config)
+        run.replace_config(config)
         return
     Run(path).check_vacant()  # before a download
     graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
@@ -222,7 +223,9 @@ def _train_config(config: str | Path | ConfigFile | None, settings: dict[str, An
 
 
 def _same_settings(run: Run, config: TrainConfig) -> None:
-    old, new = run.train_config.model_dump(), config.model_dump()
+    """Refuse a resume with other settings, but for those that say where and how to compute."""
+    what = CIRCUMSTANCES - {"dataset"}
+    old, new = run.train_config.model_dump(exclude=what), config.model_dump(exclude=what)
     changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new.get(name)]
     if changed:
         raise FileError(

@@ -90,7 +90,8 @@ def _summed_over_chunks(
 ) -> Tensor:
     """The sum of a loss over chunks of queries, each with its rows of ``patterns``; scores are not kept."""
     rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())
-    total = states.new_zeros(())
+    # 0, but with a derivative: a process whose share of a batch is empty has one too.
+    total: Tensor = subjects[:0].sum() + relations[:0].sum() + states[:0].sum()
     for chunk in chunks(len(subjects), rows):
         parts = (pattern.slice_rows(chunk) for pattern in patterns)
         total = total + checkpoint(

@@ -58,7 +58,7 @@ FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
 _BESIDE_WEIGHTS = (_OPTIMIZER, AVERAGE)
 # Settings that say where and how to compute, not what.
-_CIRCUMSTANCES = {
+CIRCUMSTANCES = {
     "dataset", "accelerator", "devices", "strategy", "log", "threads", "memory_budget_mb",
 }  # fmt: skip
 _SIDECAR_KEYS = ("model", "scorer", "dim", "graph", "notes", "entities_sha256", "relations_sha256", "fingerprint")
@@ -133,6 +133,12 @@ class Run:
     def config(self) -> RunConfig:
         """The settings of the run: of a training, or of an ensemble of finished ones."""
         return read_config(self.path / "config.yaml")
+
+    def replace_config(self, config: TrainConfig) -> None:
+        """Go on with other circumstances: another device, other logs."""
+        if config != self.config:
+            write_text(self.path / "config.yaml", config.to_yaml())
+            self.config = config
 
     @property
     def train_config(self) -> TrainConfig:
@@ -264,7 +270,7 @@ def _fingerprint(config: RunConfig, graph: KnowledgeGraph) -> str:
     if isinstance(config, EnsembleConfig):
         members = [(member.weight, _fingerprint(member.settings, graph)) for member in config.members]
         return hashlib.sha256(json.dumps(members).encode()).hexdigest()
-    settings = config.model_dump(exclude=_CIRCUMSTANCES)
+    settings = config.model_dump(exclude=CIRCUMSTANCES)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update((graph.entities.sha256 + graph.relations.sha256).encode())
     digest.update(graph.triples("train").numpy().tobytes())

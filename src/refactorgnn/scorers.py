@@ -204,13 +204,15 @@ class RESCAL(DotScorer):
         return self.dim * self.dim
 
     def query(self, subjects: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return torch.einsum("...i,...ij->...j", subjects, self._matrices(relations))
+        return self._product("...i,...ij->...j", subjects, relations)
 
     def adjoint(self, grad: Tensor, subjects: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
-        return torch.einsum("...j,...ij->...i", grad, self._matrices(relations))
+        return self._product("...j,...ij->...i", grad, relations)
 
-    def _matrices(self, relations: Tensor) -> Tensor:
-        return relations.reshape(*relations.shape[:-1], self.dim, self.dim)
+    def _product(self, equation: str, vectors: Tensor, relations: Tensor) -> Tensor:
+        """Of each vector and its matrix; autocast may narrow the product, but not the type of the result."""
+        matrices = relations.reshape(*relations.shape[:-1], self.dim, self.dim)
+        return torch.einsum(equation, vectors, matrices).to(torch.promote_types(vectors.dtype, relations.dtype))
 
 
 @register("transe")

@@ -202,3 +202,27 @@ def test_filtered_likelihood_and_its_derivative(budget: int) -> None:
 def test_unknown_impl_lists_the_choices() -> None:
     with pytest.raises(UserError, match="choose one of chunked, reference"):
         ops.logsumexp(*inputs(1, 1, 1)[:2], impl="quick")
+
+
+@given(
+    num_rows=st.integers(1, 6),
+    num_columns=st.integers(1, 9),
+    num_edges=st.integers(0, 30),
+    seed=st.integers(0, 999),
+    data=st.data(),
+)
+@settings(max_examples=80, deadline=None)
+def test_restricted_to_keeps_and_renumbers_the_given_columns(
+    num_rows: int, num_columns: int, num_edges: int, seed: int, data: st.DataObject
+) -> None:
+    pattern = random_pattern(num_rows, num_columns, num_edges, seed)
+    kept = sorted(data.draw(st.sets(st.integers(0, num_columns - 1))))
+    got = pattern.restricted_to(torch.tensor(kept, dtype=torch.int64, device=DEVICE))
+    assert (got.num_rows, got.num_columns) == (num_rows, len(kept))
+    expected = [
+        [kept.index(column) for column in pattern.columns[pattern.rows == row].tolist() if column in kept]
+        for row in range(num_rows)
+    ]
+    assert [got.columns[got.rows == row].tolist() for row in range(num_rows)] == expected
+    if kept:
+        assert torch.equal(dense(got), dense(pattern)[:, kept])

@@ -81,7 +81,7 @@ class SignatureFeatures(Features):
         counts = self.weight.new_zeros(queries.num_entities, queries.num_relations)
         edges = queries.answers.counts.to(counts.dtype)
         counts.index_put_((queries.subjects, queries.relations), edges, accumulate=True)
-        return counts.log1p() @ self.weight
+        return _product(counts.log1p(), self.weight)
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {"signature": {"num_relations": self.weight.shape[0], "initial_scale": self.scale}}
@@ -110,7 +110,7 @@ class TextFeatures(Features):
 
     def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
         matrix = self._matrix(graph).to(queries.subjects.device)
-        return matrix if self.projection is None else matrix @ self.projection
+        return matrix if self.projection is None else _product(matrix, self.projection)
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {"text": self._about}
@@ -138,6 +138,12 @@ class SumOfFeatures(Features):
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {name: about for part in self.parts for name, about in part.provenance().items()}  # type: ignore[operator]
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right``, kept from autocast: what states start from is no product of scores."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
 
 
 def feature_names(names: str) -> list[str]:

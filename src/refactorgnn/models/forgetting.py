@@ -47,6 +47,7 @@ class ForgettingLookup(LinkPredictor):
         batch_size: Questions in a step; 0: all.
         optimizer: The optimiser of the states: ``"adagrad"``, ``"adam"`` or ``"sgd"``.
         learning_rate: Its step size.
+        weight_decay: Its weight decay.
         dropout: The share of the numbers of subject and relation that is dropped while training.
         n3: The weight of the N3 regulariser on the factors of each triple.
         init_scale: The standard deviation of the initial relation embeddings.
@@ -65,6 +66,7 @@ class ForgettingLookup(LinkPredictor):
         batch_size: int = 256,
         optimizer: str = "adagrad",
         learning_rate: float = 0.1,
+        weight_decay: float = 0.0,
         dropout: float = 0.0,
         n3: float = 0.0,
         init_scale: float = 1e-3,
@@ -80,6 +82,7 @@ class ForgettingLookup(LinkPredictor):
         self.batch_size = batch_size
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
         self.dropout = dropout
         self.n3 = n3
         self.seed = seed
@@ -115,7 +118,8 @@ class ForgettingLookup(LinkPredictor):
 
     def new_optimizer(self, states: nn.Parameter) -> torch.optim.Optimizer:
         """An optimiser for a table that has just been reset."""
-        return OPTIMIZERS[self.optimizer]([states], lr=self.learning_rate)  # type: ignore[call-arg]
+        options = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        return OPTIMIZERS[self.optimizer]([states], **options)  # type: ignore[arg-type]
 
     def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> EmbeddingScorer:
         """Meet the graph's entities: ``num_steps`` steps from their features, over its facts."""

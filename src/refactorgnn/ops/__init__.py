@@ -61,7 +61,7 @@ def softmax_products(
 
     Returns:
         Tensors of shapes ``(num_queries,)``, ``(num_queries, dim)`` and ``(num_candidates, dim)``, differentiable in
-        all three inputs; of type float32 when the inputs are bfloat16 or float16.
+        all three inputs; of bfloat16 or float16 inputs ``"chunked"`` makes float32, ``"reference"`` their own type.
     """
     if impl == "chunked":
         return chunked.softmax_products(queries, candidates, weights, memory_budget)

@@ -29,3 +29,14 @@ def mixed_precision(product: Callable[..., Result]) -> Callable[..., Result]:
             return product(queries.to(dtype), candidates.to(dtype), *arguments, **options)
 
     return narrowed
+
+
+def full_precision(product: Callable[..., Result]) -> Callable[..., Result]:
+    """Keep autocast out of a method whose first argument is a tensor: it computes in the type it is given."""
+
+    @wraps(product)
+    def widened(self: Any, queries: Tensor, *arguments: Any, **options: Any) -> Result:
+        with torch.autocast(queries.device.type, enabled=False):
+            return product(self, queries, *arguments, **options)
+
+    return widened

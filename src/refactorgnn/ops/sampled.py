@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from refactorgnn.ops.chunked import accumulation_dtype, chunks, rows_within
+from refactorgnn.ops.precision import full_precision
 from refactorgnn.ops.sparse import SparsePattern, edge_dots, sum_neighbours
 
 # K-wide buffers alive at once in a chunk: the scores, with and without answers, P, and their three derivatives.
@@ -76,11 +77,13 @@ class CandidateSample:
         _, is_drawn = self._places(objects)
         return torch.where(is_answer, 1, torch.where(is_drawn, self.weights, 0))
 
+    @full_precision
     def logsumexp(self, queries: Tensor, candidates: Tensor, memory_budget: int) -> Tensor:
         """``log Ẑ``, shape ``(num_queries,)``; the estimate of :func:`refactorgnn.ops.logsumexp`."""
         of_answers = _row_logsumexp(self.answers, edge_dots(self.answers, queries, candidates))
         return self._over_drawn(queries, candidates, of_answers, None, memory_budget)[0]
 
+    @full_precision
     def softmax_products(
         self, queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import LinkPredictor
@@ -76,6 +78,7 @@ def _forgetting(config: ForgettingConfig, graph: KnowledgeGraph) -> ForgettingLo
         batch_size=config.batch_size,
         optimizer=config.optimizer,
         learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
         dropout=config.dropout,
         n3=config.n3,
         init_scale=config.init_scale,
@@ -99,7 +102,10 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
     if config.layers == "inf":
         options |= {"optimizer": config.layer_optimizer, "dropout": config.layer_dropout}
         layer = seeded_layer(graph.relations, config.scorer, config.dim, **options)
-        return InfiniteReFactorGNN(graph.entities, graph.relations, features, layer, induced=config.induced)
+        infinite = InfiniteReFactorGNN(graph.entities, graph.relations, features, layer, induced=config.induced)
+        with torch.no_grad():
+            infinite.start(features(graph, graph.queries("train")))
+        return infinite
     return ReFactorGNN(
         graph.relations,
         features,

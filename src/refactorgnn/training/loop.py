@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -156,11 +157,10 @@ class _Training:
         return loss
 
     def _run_epoch(self, epoch: int) -> float:
-        torch.manual_seed(combined_seed(self.config.seed, epoch))
         self.regime.train()
         self.regime.begin(epoch, self.optimizer)
         total, num_targets = torch.zeros((), device=self.fabric.device), 0
-        for batch in self.regime.batches(epoch):
+        for batch in self._seeded_batches(epoch):
             self.step_optimizer.zero_grad()
             loss = self.step_module(partial(_itself, batch))
             self.fabric.backward(loss)
@@ -169,10 +169,24 @@ class _Training:
             self.step_optimizer.step()
             total += loss.detach() * self.regime.num_targets(batch)
             num_targets += self.regime.num_targets(batch)
-        mean = float(self.fabric.all_reduce(total, reduce_op="mean")) / num_targets  # type: ignore[arg-type]
-        if not torch.isfinite(torch.tensor(mean)):
+        # Processes that take sub-graphs of their own have different numbers of targets.
+        sums = self.fabric.all_reduce(torch.stack([total, total.new_tensor(num_targets)]), reduce_op="mean")
+        mean = float(sums[0]) / float(sums[1])
+        if not math.isfinite(mean):
             raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
         return mean
+
+    def _seeded_batches(self, epoch: int) -> Iterator[Any]:
+        """The batches of an epoch, each with a seed of its own.
+
+        Dropout draws for a process's share of a batch, and shares differ in size: with one seed for the whole epoch the
+        processes would not agree on the next batch.
+        """
+        seed = combined_seed(self.config.seed, epoch)
+        torch.manual_seed(seed)
+        for number, batch in enumerate(self.regime.batches(epoch), start=1):
+            yield batch
+            torch.manual_seed(combined_seed(seed, number))
 
     def validate(self, record: dict[str, Any], started: float | None = None) -> None:
         """Measure the validation MRR in the first process; keep the weights if it is the best so far."""
@@ -219,13 +233,13 @@ def _resume(
     tensors: dict[str, Tensor] = {}
     if fabric.is_global_zero:
         remove_leftovers(run.path)
-    done = Progress()
-    if run.last_path.is_file():
+    done, has_begun = Progress(), run.last_path.is_file()
+    if has_begun:
         tensors, about = run.load_tensors(run.last_path, model)
         model.load_state_dict({name: tensors[name] for name in model.state_dict()})
         load_optimizer_tensors(optimizer, tensors)
         done = Progress(**about)
     if fabric.is_global_zero:
-        run.drop_records_after(done.epoch)
+        run.drop_records_after(done.epoch if has_begun else -1)
     fabric.barrier()
     return done, tensors

@@ -62,8 +62,8 @@ class Share:
         """The questions of ``batch`` that this process answers."""
         if self.world_size == 1:
             return batch
-        rows = torch.arange(self.rank, batch.num_queries, self.world_size, device=batch.subjects.device)
-        return batch.take(rows)
+        rows = torch.arange(batch.num_queries, device=batch.subjects.device)
+        return batch.take(rows[self.rank :: self.world_size])
 
 
 def make_fabric(config: TrainConfig) -> Fabric:

@@ -22,8 +22,9 @@ class Regime(nn.Module, ABC, Generic[Batch]):
     """How a kind of model is trained: the batches of an epoch, and the loss of each.
 
     It is a module around the model, so that whatever wraps its ``forward`` (precision, processes) covers a whole step.
-    All randomness of an epoch comes from torch's generator, which the loop seeds with ``(seed, epoch)``: an epoch gives
-    the same result whether the training came to it in one go or was resumed before it.
+    All randomness comes from torch's generator, which the loop seeds with ``(seed, epoch, step)`` before it asks for a
+    batch: an epoch gives the same result whether the training came to it in one go or was resumed before it, and all
+    processes get the same batches. What is drawn for a process's share alone must be drawn last in a step.
 
     Args:
         model: The model.

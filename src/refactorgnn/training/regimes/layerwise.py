@@ -70,9 +70,11 @@ class LayerwiseRegime(Regime[LayerStep]):
             if self.config.parts == 1:
                 yield LayerStep(layer, support, support, queries)
                 continue
-            message_parts = support.partition(self.config.parts)
-            target_parts = message_parts if queries is support else queries.partition(self.config.parts)
-            for messages, targets in zip(message_parts, target_parts, strict=False):
+            # As many parts of the one as of the other, whichever has few questions: no message is left out.
+            num_parts = max(1, min(self.config.parts, support.num_queries, queries.num_queries))
+            message_parts = support.partition(num_parts)
+            target_parts = message_parts if queries is support else queries.partition(num_parts)
+            for messages, targets in zip(message_parts, target_parts, strict=True):
                 yield LayerStep(layer, support, messages, targets)
 
     def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
@@ -106,10 +108,7 @@ class InfiniteRegime(LayerwiseRegime):
     model: InfiniteReFactorGNN
 
     def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
-        """Start from the features before the first epoch, from the cache before any other."""
-        if epoch == 1:
-            with torch.no_grad():
-                self.model.start(self.model.features(self.graph, self.facts.known))
+        """Clear nothing: the model was built with its features in the cache."""
 
     @property
     def num_layers(self) -> int:  # noqa: D102

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
+from refactorgnn.errors import UserError
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.infinite import InfiniteReFactorGNN
 from refactorgnn.models.refactor import ReFactorGNN
@@ -67,7 +68,12 @@ class SampledRegime(Regime[SubGraph]):
             world_size=self.share.world_size,
         )
         num_steps = len(loader.dataset) // self.share.world_size  # type: ignore[arg-type]
-        for subgraph in islice(loader, max(1, num_steps)):
+        if num_steps == 0:
+            raise UserError(
+                f"{self.share.world_size} processes cannot share {len(loader.dataset)} sub-graphs: "  # type: ignore[arg-type]
+                "choose a smaller sample_batch, or fewer devices."
+            )
+        for subgraph in islice(loader, num_steps):
             yield subgraph.to(self.device)
 
     def batches(self, epoch: int) -> Iterator[SubGraph]:  # noqa: D102
@@ -162,13 +168,6 @@ class SampledInfiniteRegime(SampledRegime):
 
     model: InfiniteReFactorGNN
     config: ReFactorConfig
-
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
-        """Start from the features before the first epoch, from the cache before any other."""
-        super().begin(epoch, optimizer)
-        if epoch == 1:
-            with torch.no_grad():
-                self.model.start(self.model.features(self.graph, self.known))
 
     def encode(self, batch: SubGraph, messages: QueryIndex) -> Tensor:  # noqa: D102
         nodes, layer = batch.nodes, self.model.layer

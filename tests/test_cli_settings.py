@@ -29,6 +29,8 @@ BESIDE: dict[str, dict[str, Any]] = SAMPLING | {
     "text_encoder": {"features": "text"},
     "strategy": {"devices": "2"},
     "induced": {"parts": 2},
+    "n3_weighting": {"n3": 0.5},
+    "through": {"layers": "inf"},
 }
 BESIDE_OF_MODEL: dict[tuple[str, str], dict[str, Any]] = {
     ("refactor", "steps_per_epoch"): {"regime": "unrolled"},
@@ -36,7 +38,17 @@ BESIDE_OF_MODEL: dict[tuple[str, str], dict[str, Any]] = {
     ("gat", "dim"): {"heads": 2},
 }
 # Nothing is learned there: the option is refused, as tests/test_bad_input.py shows.
-FIXED = {"epochs", "optimizer", "learning_rate", "weight_decay", "clip", "dropout", "validate_every", "patience"}
+FIXED = {
+    "epochs",
+    "optimizer",
+    "learning_rate",
+    "weight_decay",
+    "average",
+    "clip",
+    "dropout",
+    "validate_every",
+    "patience",
+}
 CASES = [
     (model, name)
     for model, config in CONFIGS.items()

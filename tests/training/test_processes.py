@@ -90,12 +90,9 @@ def test_devices_are_processes_on_the_cpu(devices: str, num_processes: int) -> N
     assert fabric.world_size == num_processes
 
 
-@pytest.mark.parametrize(
-    "asked", [{"accelerator": "tpus"}, {"accelerator": "cpu", "devices": "0"}, {"accelerator": "cpu", "devices": "0,"}]
-)
-def test_what_this_machine_does_not_have_is_refused_in_one_sentence(asked: dict[str, str]) -> None:
+def test_what_this_machine_does_not_have_is_refused_in_one_sentence() -> None:
     with pytest.raises(UserError, match="cannot be used here") as caught:
-        make_fabric(TrainConfig(dataset="x", model="lookup", **asked))
+        make_fabric(TrainConfig(dataset="x", model="lookup", accelerator="cpu", devices="0,"))
     assert "\n" not in str(caught.value)
 
 
@@ -134,7 +131,7 @@ def two_processes(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = TrainConfig.from_dict({"dataset": str(tiny), **SHARED, **kind, **TWO})
         Run.create(folder / name, config, graph)
     config = TrainConfig.from_dict({"dataset": str(tiny), **KINDS["layerwise"], **TWO})
-    launch(config, _train_all, folder, list(KINDS))
+    launch(make_fabric(config), _train_all, folder, list(KINDS))
     return folder
 
 

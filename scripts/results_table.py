@@ -119,15 +119,14 @@ INDUCTIVE = Table(
 
 
 def _seeds_section(records: dict[str, Any]) -> list[str]:
-    """Experiments that were done with several seeds: records ``NAME.json``, ``NAME-seed1.json``, …"""
+    """Experiments of several seeds, whose records are ``NAME.json`` and ``NAME-seed1.json`` and so on."""
     lines = []
     for name, record in records.items():
         seeds = [other for key, other in records.items() if key.startswith(name.removesuffix(".json") + "-seed")]
         if seeds:
             figures = [other["result"]["mrr"] for other in (record, *seeds)]
-            lines.append(
-                f"- {name.removesuffix('.json')}, {len(figures)} seeds: test MRR {mean(figures):.4f} ± {stdev(figures):.4f}"
-            )
+            figure = f"{mean(figures):.4f} ± {stdev(figures):.4f}"
+            lines.append(f"- {name.removesuffix('.json')}, {len(figures)} seeds: test MRR {figure}")
     return ["", "Over several seeds:", "", *lines] if lines else []
 
 

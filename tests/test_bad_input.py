@@ -198,6 +198,7 @@ LEARNED = ["active forgetting resets to its features and cannot learn them", "ch
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
+        ("refactor --features signature --draws 3", ["setting draws=3 needs random features: leave it out"]),
         ("refactor --layers inf --draws 3", ["setting draws=3 needs a finite depth: leave it out"]),
         ("refactor --layers inf --learned-steps", ["setting learned_steps=True needs a finite depth"]),
         ("refactor --layers inf --regime unrolled", ["setting regime='unrolled' needs a finite depth"]),

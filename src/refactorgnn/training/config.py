@@ -72,7 +72,7 @@ class TrainConfig(BaseModel):
     ] = "auto"
     precision: Annotated[
         Literal["32-true", "bf16-mixed"],
-        Field(description="Of the score products: float32, or bfloat16 with float32 sums."),
+        Field(description="Of matrix products: float32, or bfloat16 with float32 sums."),
     ] = "32-true"
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
@@ -189,6 +189,12 @@ class EncoderConfig(FeatureConfig):
     init_scale: Annotated[float, Field(gt=0)] = 0.1
     validate_every: Annotated[int, Field(ge=1)] = 10
     draws: Annotated[int, Field(ge=1, description="Random draws of the features averaged when answering.")] = 1
+
+    @model_validator(mode="after")
+    def _draws_differ(self) -> EncoderConfig:
+        if "random" not in self.features.split("+"):
+            _refuse_changed(self, ("draws",), "needs random features")
+        return self
 
 
 class NoPretrainConfig(EncoderConfig):

@@ -48,9 +48,10 @@ def _is_inductive(record: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of models: its title, what it says before, and its columns, each a heading with what to write in it."""
+    """A table of models: its title, its first metric, what it says before, and what to write under each heading."""
 
     title: str
+    metric: str
     introduction: tuple[str, ...]
     columns: dict[str, Callable[[dict[str, Any]], str]]
 
@@ -87,6 +88,7 @@ _SHARED = {
 }
 TRANSDUCTIVE = Table(
     "Transductive link prediction",
+    "mrr",
     ("Filtered full ranking of the test split, head and tail questions, realistic ties. A row is one seed.",),
     {
         "dataset": _setting("dataset"),
@@ -101,9 +103,10 @@ TRANSDUCTIVE = Table(
 )
 INDUCTIVE = Table(
     "Inductive link prediction",
+    "hits@10",
     (
         "Trained on one graph, selected on its validation split, asked about another with other entities: filtered",
-        "full ranking of its test split, head and tail questions, realistic ties. One seed.",
+        "full ranking of its test split, head and tail questions, realistic ties. A row is one seed.",
     ),
     {
         "trained on": _setting("dataset"),
@@ -118,15 +121,15 @@ INDUCTIVE = Table(
 )
 
 
-def _seeds_section(records: dict[str, Any]) -> list[str]:
+def _seeds_section(records: dict[str, Any], metric: str) -> list[str]:
     """Experiments of several seeds, whose records are ``NAME.json`` and ``NAME-seed1.json`` and so on."""
     lines = []
     for name, record in records.items():
         seeds = [other for key, other in records.items() if key.startswith(name.removesuffix(".json") + "-seed")]
         if seeds:
-            figures = [other["result"]["mrr"] for other in (record, *seeds)]
+            figures = [other["result"][metric] for other in (record, *seeds)]
             figure = f"{mean(figures):.4f} ± {stdev(figures):.4f}"
-            lines.append(f"- {name.removesuffix('.json')}, {len(figures)} seeds: test MRR {figure}")
+            lines.append(f"- {name.removesuffix('.json')}, {len(figures)} seeds: test {metric} {figure}")
     return ["", "Over several seeds:", "", *lines] if lines else []
 
 
@@ -138,7 +141,7 @@ def _models_section(records: dict[str, Any], table: Table) -> str:
     headings = [*table.columns, "record"]
     lines = [f"## {table.title}", "", *table.introduction, ""]
     lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings), *rows]
-    return "\n".join([*lines, *_seeds_section(records), *_commands(records)])
+    return "\n".join([*lines, *_seeds_section(records, table.metric), *_commands(records)])
 
 
 def _commands(records: dict[str, Any]) -> list[str]:

@@ -38,8 +38,8 @@ def test_a_seed_is_a_graph() -> None:
 
 def test_degrees_are_skewed() -> None:
     degrees = torch.bincount(synthetic_graph(1000, 10, 10_000).triples("train")[:, [0, 2]].flatten())
-    # Of 20,000 ends a tenth of the entities would have 10 % if all were alike. By the power law k^-¾ the first 100 of
-    # 1000 have Σ_{k≤100} k^-¾ / Σ_{k≤1000} k^-¾ = 9.23 / 19.06 = 48 % of the 19,000 that are drawn, and 5 % of the 1000.
+    # A tenth of the entities would have 10 % of the 20,000 ends if all were alike. By the power law k^-¾ the first 100
+    # of 1000 have Σ_{k≤100} k^-¾ / Σ_{k≤1000} k^-¾ = 9.23 / 19.06 = 48 % of the 19,000 drawn, and 10 % of the others.
     share = float(degrees.sort(descending=True).values[:100].sum()) / 20_000
     assert 0.42 < share < 0.50
     assert degrees.min() >= 1

@@ -137,7 +137,7 @@ def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> 
     """Measure all points, each in a process of its own; the record of them, ready for JSON."""
     torch.set_num_threads(options.threads)
     usable_device(options.device)
-    origin = {"load_average": {"before": load_average()}, "note": _NOTE, "provenance": provenance(options.device)}
+    origin, load = provenance(options.device), {"before": load_average()}
     sizes = dict.fromkeys(size for sweep in options.sweeps for size in sweep.sizes)
     points = []
     with counting("measuring", len(MODELS) * len(sizes), enabled=progress) as bar:
@@ -145,7 +145,7 @@ def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> 
             for size in sizes:
                 points.append(in_fresh_process(measure_point, model, size, options, preload=_PRELOAD))
                 bar.advance(note=model)
-    origin["load_average"]["after"] = load_average()
+    load["after"] = load_average()
     return {
         "benchmark": "complexity",
         "options": asdict(options),
@@ -153,7 +153,9 @@ def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> 
         "base": asdict(options.base),
         "sweeps": [asdict(sweep) for sweep in options.sweeps],
         "points": points,
-        **origin,
+        "load_average": load,
+        "note": _NOTE,
+        "provenance": origin,
     }
 
 
@@ -211,7 +213,7 @@ class _Trial:
         known = queries.objects_of(queries.subjects, queries.relations)
         relations = self.model.relation_embeddings
         total = total_loss(self.model.scorer, states, relations, queries, known, config=self.config)
-        (total / queries.num_triples).backward()  # type: ignore[no-untyped-call]
+        (total / queries.num_triples).backward()
         self._wait()
 
     def memory_added_mb(self) -> float:

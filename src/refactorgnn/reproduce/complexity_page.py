@@ -20,8 +20,8 @@ from refactorgnn.reproduce.plots import Drawing, Panel, Series, draw_lines
 from refactorgnn.storage import write_text
 
 _COLUMNS = ("parameters", "training_memory", "inference_memory", "training_time", "inference_time")
-# Which formula of the paper a measured model is compared with. Unrolled training goes through all layers at once, as the
-# paper's ReFactorGNN does in inference only.
+# Which formula of the paper a measured model is compared with. Unrolled training goes through all layers at once, which
+# the paper's ReFactorGNN does in inference only.
 _PUBLISHED: Mapping[str, tuple[str, Mapping[Quantity, str]]] = {
     "ReFactorGNN, unrolled": (
         "ReFactorGNN",
@@ -52,10 +52,11 @@ _FIGURES: Mapping[Quantity, tuple[str, str]] = {
 _NOTES = """\
 ## How to read it
 
-- A step of every model ends in the same loss: 1-vs-all over all questions, a product of |Q| × |V| × d numbers, which the
+- A step of every model ends in the same loss: 1-vs-all over all questions, |Q| × |V| × d multiplications, which the
   paper's formulas of GAT and R-GCN leave out. It was timed by itself; *time of the layers* is a step less that.
-- |Q| is the number of distinct questions (head, relation), reciprocals included: at most 2|T|, fewer where questions have
-  several answers. A ReFactor layer works on questions, not on triples, so with |V| fixed its time grows less than |T|.
+- |Q| is the number of distinct questions (head, relation), reciprocals included: at most 2|T|, fewer where questions
+  have several answers. A ReFactor layer works on questions, not on triples, so with |V| fixed its time grows less than
+  |T|.
 - The paper counts the states in the memory, O(|V|d) for each layer that is kept. Here a ReFactor layer also keeps the
   vectors of its questions, O(|Q|d), and PyG's GAT a vector for each edge, O(|T|d). Never kept is the |Q| × |V| matrix.
 - PyG's R-GCN with bases goes through the relations one by one: 2|R||V|d² multiplications and 2|R||V|d numbers kept in a
@@ -131,13 +132,13 @@ def _introduction(record: Mapping[str, Any]) -> list[str]:
         "",
         "Made by `refactorgnn.reproduce.complexity_page` from [complexity.json](complexity.json).",
         "",
-        "What a step of training costs as one size grows: seconds (the fastest of the repeated steps), the peak of memory",
-        "above graph, parameters and features, and parameters. Synthetic graphs with a skewed distribution of degrees;",
+        "What a step of training costs as one size grows: seconds (the fastest of the repeated steps), the peak of",
+        "memory above graph and parameters, and parameters. Synthetic graphs with a skewed distribution of degrees;",
         f"every point in a process of its own on {where.get('gpu', where['cpu'])}, {where['threads']} thread(s). Sizes",
         f"that do not change: L = {base['num_layers']}, d = {base['dim']}, |V| = {base['num_entities']:,}, "
         f"|R| = {base['num_relations']:,}, |T| = {base['num_triples']:,}.",
-        f"All facts are messages and targets; random features; {settings['memory_budget_mb']} MiB for temporaries of the "
-        "score products; plain SGD.",
+        f"All facts are messages and targets; random features; {settings['memory_budget_mb']} MiB for temporaries of "
+        "the score products; plain SGD.",
         *(["", "**A quick measurement of tiny sizes: its exponents mean nothing.**"] * record["options"]["quick"]),
         "",
     ]
@@ -158,8 +159,8 @@ def _exponents_section(record: Mapping[str, Any]) -> list[str]:
         "## Measured exponents",
         "",
         "The slope of a least-squares line through the logarithms. In brackets the exponents that the paper's formula",
-        "allows: one, or those of its terms. ReFactorGNN unrolled is compared with the paper's formula of inference, which",
-        "goes through all layers too.",
+        "allows: one, or those of its terms. ReFactorGNN unrolled is compared with the paper's formula of inference,",
+        "which goes through all layers too.",
         "",
     ]
     for quantity, title in _QUANTITIES.items():
@@ -211,8 +212,8 @@ def _points_section(record: Mapping[str, Any]) -> list[str]:
 def _origin_section(record: Mapping[str, Any]) -> list[str]:
     origin, load = record["provenance"], record["load_average"]
     return [
-        f"Measured with `{origin['command']}` at commit `{origin['commit']}`, torch {origin['torch']}, {origin['time']}; "
-        f"load average {load['before'][0]} before and {load['after'][0]} after. {record['note']}",
+        f"Measured with `{origin['command']}` at commit `{origin['commit']}`, torch {origin['torch']}, "
+        f"{origin['time']}; load average {load['before'][0]} before and {load['after'][0]} after. {record['note']}",
         "",
     ]
 

@@ -1,7 +1,7 @@
 """Figures: lines against a size, as SVG and PNG, the same bytes for the same figures.
 
-Colours are Okabe and Ito's, which colour-blind readers can tell apart, and every series has a marker of its own, so that
-a print in black and white says the same. Needs matplotlib, the extra ``plots``.
+Colours are Okabe and Ito's, which colour-blind readers can tell apart, and every series has a marker of its own, so
+that a print in black and white says the same. Needs matplotlib, the extra ``plots``.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ def _depth_caption(points: Sequence[DepthPoint]) -> str:
     counts = sorted({point.num_seeds for point in points})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return (
-        f"Test MRR (solid, left; mean ± standard deviation of {seeds} {'seed' if counts == [1] else 'seeds'}) and number "
-        f"of parameters (dashed, right) against the number of layers on {points[0].dataset}."
+        f"Test MRR (solid, left; mean ± standard deviation of {seeds} {'seed' if counts == [1] else 'seeds'}) and "
+        f"number of parameters (dashed, right) against the number of layers on {points[0].dataset}."
     )
 
 

@@ -81,7 +81,8 @@ class _Draw:
     def _shares(self, count: int) -> npt.NDArray[np.float64]:
         """How often each of ``count`` things occurs, in a random order."""
         weights = self.generator.permutation(np.arange(1.0, count + 1) ** -SKEW)
-        return weights / weights.sum()
+        shares: npt.NDArray[np.float64] = weights / weights.sum()
+        return shares
 
 
 def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -23,7 +23,7 @@ _FONT_POINTS = 10.0
 # Inches. A page of GitHub shows a figure of this width as it is, so points in it are points on the screen.
 _WIDTH, _HEIGHT = 7.2, 4.2
 _PNG_DOTS_PER_INCH = 160
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {  # matplotlib types each of some 300 keys
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": _FONT_POINTS,
     "axes.titlesize": _FONT_POINTS,
@@ -206,6 +206,7 @@ def _draw_panel(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
     _mark_sizes(axes, panel)
     axes.grid(alpha=0.3)
     if panel.right_label:
+        axes.margins(y=0.15)  # the lines of the right begin at the bottom
         right.set_ylabel(panel.right_label)
         right.set_ylim(bottom=0)
         right.yaxis.set_major_formatter(lambda value, _: _short(value))
@@ -213,7 +214,6 @@ def _draw_panel(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
 
 def _draw_series(axes: Axes, series: Series) -> Any:
     colour, marker = _STYLES[series.style % len(_STYLES)]
-    hollow = {"markerfacecolor": "white"} if series.kind != "solid" else {}
     return axes.errorbar(
         series.x,
         series.y,
@@ -221,19 +221,19 @@ def _draw_series(axes: Axes, series: Series) -> Any:
         color=colour,
         marker=marker,
         markersize=6,
-        linestyle={"solid": "-", "dashed": "--", "marks": "none"}[series.kind],
+        linestyle="none" if series.kind == "marks" else series.kind,
         linewidth=1.5,
         capsize=3,
-        **hollow,
+        markerfacecolor=colour if series.kind == "solid" else "white",
     )
 
 
 def _make_logarithmic(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_minor_locator(LogLocator(base=2, subs=()))
+    axes.xaxis.set_minor_locator(NullLocator())
     # Plain numbers: the exponents of powers of ten would be too small to read.
     heights = [y for series in panel.series for y in series.y]
     steps = (1.0, 2.0, 5.0) if max(heights) < 100 * min(heights) else (1.0,)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from refactorgnn.errors import UserError
+from refactorgnn.reproduce import complexity
 from refactorgnn.reproduce.complexity import (
     MODELS,
     ComplexityOptions,
@@ -175,6 +176,7 @@ which goes through all layers too.
 ![Memory of a step, MB, against L, d and |T|](complexity-memory.svg)
 
 NOTES
+
 ## Points
 
 | model | L | d | \|V\| | \|T\| | \|Q\| | step, ms | loss alone, ms | memory, MB | parameters |
@@ -233,13 +235,14 @@ def test_a_point_is_measured(model: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_quick_measurement_runs_and_parameters_have_the_papers_exponents() -> None:
+def test_a_quick_measurement_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = "ReFactorGNN, layer-wise"
+    monkeypatch.setattr(complexity, "MODELS", {model: MODELS[model]})  # one is enough: a process for each point
     record = json.loads(json.dumps(measure_complexity(ComplexityOptions(quick=True, seconds=0.01), progress=False)))
-    assert len(record["points"]) == 5 * len(MODELS)
-    assert complexity_page(record).startswith("# Complexity\n")
-    for sweep, expected in zip(record["sweeps"], (0.0, 1.0, 0.0, 0.0), strict=True):
-        found = exponent(record, "ReFactorGNN, layer-wise", sweep, "num_parameters")
-        assert found == pytest.approx(expected, abs=1e-9)  # O(|R|d)
+    assert len(record["points"]) == 5  # the base, and one more on each of four sweeps
+    assert all(point["step_seconds"] > 0 for point in record["points"])
+    exponents = [exponent(record, model, sweep, "num_parameters") for sweep in record["sweeps"]]
+    assert exponents == pytest.approx([0, 1, 0, 0], abs=1e-9)  # O(|R|d)
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"seconds": 0.0}, {"device": "abacus"}])

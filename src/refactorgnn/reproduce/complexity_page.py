@@ -63,7 +63,8 @@ _NOTES = """\
   layer, however many triples there are.
 - Parameters include the decoder's 2|R|d, which depend on L for no model. R-GCN's matrices are made of 4 bases, so that
   their number does not grow with |R|.
-- Exponents of small sizes are too low: what does not grow (calls, a fixed budget of temporaries) weighs more there.
+- Each number of the |Q| × |V| matrix takes one exponential, whatever d is: below some hundreds, time grows less than d.
+- Exponents of small sizes are too low: what does not grow (calls, the loss, the budget of temporaries) weighs more there.
 """
 
 

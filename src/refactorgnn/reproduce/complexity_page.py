@@ -64,7 +64,8 @@ _NOTES = """\
 - Parameters include the decoder's 2|R|d, which depend on L for no model. R-GCN's matrices are made of 4 bases, so that
   their number does not grow with |R|.
 - Each number of the |Q| × |V| matrix takes one exponential, whatever d is: below some hundreds, time grows less than d.
-- Exponents of small sizes are too low: what does not grow (calls, the loss, the budget of temporaries) weighs more there.
+- Exponents of small sizes are too low: what does not grow (calls, the loss, the budget of temporaries) weighs more
+  there.
 """
 
 

@@ -11,9 +11,10 @@ import torch
 
 from records import begin, goal, in_process, measure, parser, write_record
 from refactorgnn import load_graph
+from refactorgnn.reproduce.complexity import run_epoch
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import ReFactorConfig
-from refactorgnn.training.regimes import Regime, make_regime
+from refactorgnn.training.regimes import make_regime
 
 DEPTHS = (1, 2, 3, 6, 9, 12)
 
@@ -27,22 +28,13 @@ def epochs_of(depth: int, options: argparse.Namespace) -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     cycles = max(1, options.steps // depth)
     numbers = iter(range(1, cycles * options.repeats + 1))
-    timing = measure(lambda: [one_cycle(regime, optimizer, next(numbers)) for _ in range(cycles)], options.repeats)
+    timing = measure(lambda: [run_epoch(regime, optimizer, next(numbers)) for _ in range(cycles)], options.repeats)
     return {
         "layers": depth,
         "num_parameters": model.num_parameters,
         "seconds_per_step": round(timing["seconds"] / (cycles * depth), 4),
         "peak_increase_mb": timing["peak_increase_mb"],
     }
-
-
-def one_cycle(regime: Regime[Any], optimizer: torch.optim.Optimizer, number: int) -> None:
-    """All layers once, a step of learning after each."""
-    regime.begin(number, optimizer)
-    for batch in regime.batches(number):
-        optimizer.zero_grad()
-        regime(batch).backward()
-        optimizer.step()
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib import metadata, util
 from pathlib import Path
@@ -17,13 +15,10 @@ from typing import Any, Literal
 
 import torch
 
+from refactorgnn.measuring import NOISE, load_average, peak_mb, resident_mb, timed
 from refactorgnn.provenance import provenance
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
-NOISE = (
-    "Wall-clock times of a shared machine: other jobs slow them (see load_average, before and after). "
-    "cpu_seconds is the processor time of the same runs and suffers less."
-)
 
 
 def parser(description: str, record: str) -> argparse.ArgumentParser:
@@ -42,12 +37,7 @@ def measure(run: Callable[[], Any], repeats: int) -> dict[str, Any]:
     The first run is one of those measured: nothing is warmed up unseen.
     """
     before = resident_mb()
-    wall, cpu = [], []
-    for _ in range(repeats):
-        started, started_cpu = time.perf_counter(), time.process_time()
-        run()
-        wall.append(time.perf_counter() - started)
-        cpu.append(time.process_time() - started_cpu)
+    wall, cpu = timed(run, repeats)
     return {
         "seconds": round(statistics.median(wall), 3),
         "cpu_seconds": round(statistics.median(cpu), 3),
@@ -55,21 +45,6 @@ def measure(run: Callable[[], Any], repeats: int) -> dict[str, Any]:
         "peak_mb": round(peak_mb()),
         "peak_increase_mb": round(peak_mb() - before),
     }
-
-
-def peak_mb() -> float:
-    """The most memory this process has ever held, in MB (10⁶ bytes)."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-
-
-def resident_mb() -> float:
-    """The memory this process holds now, in MB; the peak so far where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return peak_mb()
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def in_process(script: str, arguments: list[str], threads: int) -> dict[str, Any]:
@@ -104,21 +79,17 @@ def begin(threads: int, packages: tuple[str, ...] = ()) -> dict[str, Any]:
     torch.set_num_threads(threads)
     origin = provenance()
     origin["packages"] = {package: _version(package) for package in ("numpy", *packages)}
-    return {"load_average": {"before": _load_average()}, "note": NOISE, "provenance": origin}
+    return {"load_average": {"before": load_average()}, "note": NOISE, "provenance": origin}
 
 
 def write_record(name: str, body: Mapping[str, Any], origin: dict[str, Any], out: Path) -> None:
     """Print the record and write it to ``out``: the figures, and what :func:`begin` noted."""
-    origin["load_average"]["after"] = _load_average()
+    origin["load_average"]["after"] = load_average()
     record = {"benchmark": name, **body, **origin}
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     print(text, end="")
-
-
-def _load_average() -> list[float]:
-    return [round(value, 2) for value in os.getloadavg()]
 
 
 def _version(package: str) -> str | None:

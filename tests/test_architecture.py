@@ -12,7 +12,7 @@ import refactorgnn
 ROOT = Path(refactorgnn.__file__).parent
 # Rooms from the ground up; a module may import from its own room and those below.
 FLOORS = [
-    {"errors", "storage", "progress", "provenance", "devices", "seeds"},
+    {"errors", "storage", "progress", "provenance", "devices", "seeds", "measuring"},
     {"ops"},
     {"data"},
     {"sampling"},
@@ -24,6 +24,7 @@ FLOORS = [
     {"training", "runs"},
     {"predict"},
     {"api"},
+    {"reproduce"},
     {"cli", "demo", "__main__", "__init__"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,13 +221,13 @@ def test_another_search_in_the_same_place(cli: Cli, space: Path, tmp_path: Path)
     search(space, out, trials=1)
     before = (out / "journal.jsonl").read_bytes()
     arguments = ("tune", "countries_part", *OPTIONS, "--out", out, "--trials", "2", "--space")
-    cli(*arguments, space, "--n3", "0.5").refused(out, "another settings", "choose another --out")
+    cli(*arguments, space, "--n3", "0.5").refused(out, "another set of fixed settings", "choose another --out")
     cli(*arguments, written(tmp_path / "other.yaml", "dropout: [0, 0.1]")).refused(out, "another space")
     cli(*arguments, space, "--seeds", "2").refused(out, "another number of seeds")
     cli("tune", "countries", *arguments[2:], space).refused(out, "another graph")
     with only_search_in(out):
         cli(*arguments, space).refused(out, "another search is at work here")
-    shutil.rmtree(out / "work", ignore_errors=True)
+    assert names(out) == {"journal.jsonl", "trials.jsonl", "best.yaml"}
     assert (out / "journal.jsonl").read_bytes() == before
     other = tmp_path / "other"
     other.mkdir()
@@ -240,10 +239,8 @@ def test_another_search_in_the_same_place(cli: Cli, space: Path, tmp_path: Path)
 # Stopping early --------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_the_time_interrupts_at_a_validation(
-    cli: Cli, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Time for two and a half trials of four epochs: the third is counted with what it has reached."""
+def count_validations(monkeypatch: pytest.MonkeyPatch, last: int) -> list[tuple[int, float]]:
+    """The validations of a search, as they come; the time is over with the ``last`` one."""
     validations: list[tuple[int, float]] = []
     original = trials._Watch.__call__
 
@@ -252,7 +249,15 @@ def test_the_end_of_the_time_interrupts_at_a_validation(
         original(self, epoch, mrr)
 
     monkeypatch.setattr(trials._Watch, "__call__", call)
-    monkeypatch.setattr(Clock, "is_over", property(lambda self: len(validations) >= 10))
+    monkeypatch.setattr(Clock, "is_over", property(lambda self: len(validations) >= last))
+    return validations
+
+
+def test_the_end_of_the_time_interrupts_at_a_validation(
+    cli: Cli, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time for two and a half trials of four epochs: the third is counted with what it has reached."""
+    validations = count_validations(monkeypatch, last=10)
     arguments = ("tune", "countries_part", *OPTIONS, "--epochs", "4", "--space", space, "--seconds", "60")
     assert cli(*arguments, "--out", tmp_path / "out").code == 0
     found = lines(tmp_path / "out")
@@ -267,7 +272,7 @@ def test_a_mean_over_fewer_seeds_is_no_figure(
     cli: Cli, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time ends in the first of two seeds: what the trial reached is told, but nothing is chosen by it."""
-    monkeypatch.setattr(Clock, "is_over", property(lambda self: any((tmp_path / "out" / "work").glob("trial-*"))))
+    count_validations(monkeypatch, last=1)
     arguments = ("tune", "countries_part", *OPTIONS, "--space", space, "--seconds", "60", "--out", tmp_path / "out")
     cli(*arguments, "--seeds", "2").refused("no trial", "reached a validation of each seed in time", "--seconds")
     [line] = lines(tmp_path / "out")
@@ -382,3 +387,4 @@ def test_what_is_missing(cli: Cli, space: Path, tmp_path: Path) -> None:
     splits = {split: rows(triples) for split, triples in tiny_triples().items() if split == "train"}
     folder = write_folder(tmp_path / "no-valid", **splits)
     cli("tune", folder, "--space", space, *out).refused("no validation triples")
+    assert not (tmp_path / "out").exists()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TRIALS = 40
 _STUDY = "search"
-# Under which the time that was used stands in the journal.
-SPENT = "seconds"
+# Under which the time that was used, and what is searched for, stand in the journal.
+SPENT, IDENTITY = "seconds", "identity"
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,19 @@ class Search:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = JournalStorage(JournalFileBackend(str(self.journal)))
-        return optuna.create_study(storage=storage, study_name=_STUDY, direction="maximize", load_if_exists=True)
+        if any(summary.study_name == _STUDY for summary in optuna.get_all_study_summaries(storage)):
+            return optuna.load_study(storage=storage, study_name=_STUDY)
+        return optuna.create_study(storage=storage, study_name=_STUDY, direction="maximize")
 
     def identity(self, graph: KnowledgeGraph) -> dict[str, Any]:
         """What must be the same when a search is continued, as JSON has it."""
-        content = hashlib.sha256((graph.entities.sha256 + graph.relations.sha256).encode())
+        content = hashlib.sha256()
         for split in ("train", "valid"):
-            content.update(graph.triples(split).numpy().tobytes())
+            for column in graph.named_triples(split).itercolumns():
+                content.update("\n".join(column.to_pylist()).encode() + b"\0")
         settings = {name: value for name, value in self.settings.items() if name not in CIRCUMSTANCES}
         found = {
-            "settings": settings,
+            "set of fixed settings": settings,
             "space": self.space.to_dict(),
             "number of seeds": self.seeds,
             "grid": self.grid,

@@ -23,9 +23,10 @@ from refactorgnn.errors import FileError, UserError
 from refactorgnn.progress import counting
 from refactorgnn.storage import remove_leftovers, write_text
 from refactorgnn.training.building import build_model
+from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loop import check_trainable
 from refactorgnn.training.processes import make_fabric
-from refactorgnn.training.search import SPENT, Clock, Search, only_search_in
+from refactorgnn.training.search import IDENTITY, SPENT, Clock, Search, only_search_in
 from refactorgnn.training.search_records import SearchResult, read_result, write_importance
 from refactorgnn.training.trials import Worker
 
@@ -65,13 +66,23 @@ def run_search(search: Search, graph: KnowledgeGraph, *, progress: bool = True) 
         graph: The graph, of which the splits train and valid are used and no other.
         progress: Show a bar with the best figure so far.
     """
+    first = search.config({name: dimension.corners[0] for name, dimension in search.space.dimensions.items()})
+    check_trainable(first, graph)
+    is_new = not search.folder.exists()
     search.folder.mkdir(parents=True, exist_ok=True)
     with only_search_in(search.folder):
         remove_leftovers(search.folder)
         _drop_cut_line(search.journal)
-        known = _prepare(search, graph)
+        if search.journal.is_file():
+            _check_same(search, search.open(), graph)
+        try:
+            _prepare(search, first, graph)
+        except UserError:
+            if is_new:
+                shutil.rmtree(search.folder)
+            raise
         study = search.open()
-        _check_same(search, study, search.identity(known))
+        study.set_user_attr(IDENTITY, search.identity(graph))
         spent = float(study.user_attrs.get(SPENT, 0.0))
         started = time.time()
         _run_trials(search, study, Clock(started, spent, search.seconds), progress)
@@ -93,26 +104,19 @@ def _drop_cut_line(journal: Path) -> None:
         write_text(journal, content[: content.rfind(b"\n") + 1].decode())
 
 
-def _prepare(search: Search, graph: KnowledgeGraph) -> KnowledgeGraph:
-    """Put the graph without its test split where every process finds it, and make sure that it can be trained on."""
+def _prepare(search: Search, first: TrainConfig, graph: KnowledgeGraph) -> None:
+    """Put the graph without its test split where every process finds it, and make sure that there is a model for it."""
     place = search.work / "graph"
     shutil.rmtree(place, ignore_errors=True)
     splits = {split: triples for split, triples in graph.splits.items() if split in ("train", "valid")}
     save_graph(replace(graph, splits=splits, _indices={}), place, ".parquet")
-    known = load_folder(place, name=graph.name)
-    first = search.config({name: dimension.corners[0] for name, dimension in search.space.dimensions.items()})
-    check_trainable(first, known)
-    build_model(first, known)  # reads texts once, for all processes to find them in the cache
-    return known
+    build_model(first, load_folder(place))  # reads texts once, for all processes to find them in the cache
 
 
-def _check_same(search: Search, study: Study, identity: dict[str, Any]) -> None:
+def _check_same(search: Search, study: Study, graph: KnowledgeGraph) -> None:
     """Refuse to go on with a search for something else."""
-    before = study.user_attrs.get("identity")
-    if before is None:
-        study.set_user_attr("identity", identity)
-        return
-    changed = [name for name in identity if identity[name] != before.get(name)]
+    before, now = study.user_attrs.get(IDENTITY, {}), search.identity(graph)
+    changed = [name for name in before if before[name] != now.get(name)]
     if changed:
         problem = f"the search here has another {' and another '.join(changed)}"
         raise FileError(search.folder, problem, "repeat the command it was begun with, or choose another --out")

@@ -22,8 +22,8 @@ from tests.conftest import Cli, rows, tiny_triples, write_folder
 
 pytest.importorskip("optuna", reason="a search needs the extra `tune`")
 # Settings under which a trial takes a tenth of a second.
-QUICK: dict[str, Any] = {"dim": 8, "epochs": 2, "validate_every": 1, "threads": 1}
-OPTIONS = ("--dim", "8", "--epochs", "2", "--validate-every", "1", "--threads", "1")
+QUICK: dict[str, Any] = {"dim": 8, "epochs": 2, "validate_every": 1, "batch_size": 2048, "threads": 1}
+OPTIONS = tuple(part for name, value in QUICK.items() for part in (f"--{name.replace('_', '-')}", str(value)))
 SPACE = "learning_rate: {low: 0.01, high: 1, log: true}\nscorer: [distmult, complex]\n"
 
 

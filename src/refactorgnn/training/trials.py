@@ -80,6 +80,7 @@ class Worker:
         self.place = place
         self.study = search.open()
         self._on_finished = on_finished
+        self._noted = 0.0
         if search.jobs > 1:  # settings of their own override it
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // search.jobs))
 
@@ -201,9 +202,10 @@ class Worker:
         self.note_time()
 
     def note_time(self) -> None:
-        """Write down how much time was used, in case there is no later moment."""
-        if self.place == 0:
-            self.study.set_user_attr(SPENT, self.clock.seconds)
+        """Write down how much time was used, to the second, in case there is no later moment."""
+        if self.place == 0 and (seconds := self.clock.seconds) > self._noted + 1:
+            self._noted = seconds
+            self.study.set_user_attr(SPENT, seconds)
 
     def complete_curves(self) -> list[dict[int, float]]:
         """The validation MRR by epoch of the complete trials' first seed."""

@@ -1,13 +1,13 @@
 """refactorgnn: knowledge-graph completion on entities never seen in training.
 
 The pieces: graphs (:func:`load_graph`, :class:`KnowledgeGraph`), the exact ReFactor layer (:class:`ReFactorConv`), the
-yardstick (:func:`evaluate`), and models trained, combined and asked by :func:`train`, :func:`ensemble` and
-:func:`predict`.
+yardstick (:func:`evaluate`), and models trained, tuned, combined and asked by :func:`train`, :func:`tune`,
+:func:`ensemble` and :func:`predict`.
 """
 
 from importlib import metadata
 
-from refactorgnn.api import ensemble, evaluate, predict, train
+from refactorgnn.api import ensemble, evaluate, predict, train, tune
 from refactorgnn.data.graph import InductivePair, KnowledgeGraph
 from refactorgnn.data.loading import load_graph, load_pair
 from refactorgnn.errors import UserError
@@ -33,4 +33,5 @@ __all__ = [
     "make_scorer",
     "predict",
     "train",
+    "tune",
 ]

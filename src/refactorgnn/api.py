@@ -1,4 +1,7 @@
-"""The Python API, one function for each command: :func:`train`, :func:`ensemble`, :func:`evaluate`, :func:`predict`."""
+"""The Python API, one function for each command.
+
+:func:`train`, :func:`tune`, :func:`ensemble`, :func:`evaluate`, :func:`predict`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,10 @@ from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.ensembling import make_ensemble
 from refactorgnn.training.loop import check_trainable, fit
 from refactorgnn.training.processes import is_helper, launch, make_fabric
+from refactorgnn.training.search import DEFAULT_TRIALS, Search
+from refactorgnn.training.search_records import SearchResult
+from refactorgnn.training.search_space import Space
+from refactorgnn.training.tuning import check_search, run_search
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -78,6 +85,70 @@ def _begin(config: TrainConfig, path: Path, resume: bool, data_root: str | Path 
 def _train(fabric: Fabric, path: Path, progress: bool) -> None:
     """What every process of a training does."""
     fit(Run.open(path), fabric, progress=progress and fabric.is_global_zero)
+
+
+def tune(
+    dataset: str | Path | None = None,
+    *,
+    space: str | Path,
+    out: str | Path,
+    config: str | Path | ConfigFile | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    jobs: int = 1,
+    seeds: int = 1,
+    grid: bool = False,
+    prune: bool = False,
+    data_root: str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> SearchResult:
+    """Search for settings by validation MRR, the test split left out; ``refactorgnn tune``.
+
+    Called again with the same arguments, it goes on with a search that was interrupted; with more ``trials`` or
+    ``seconds``, with one that was done.
+
+    Args:
+        dataset: A dataset name, a folder with train/valid/test, or a file of triples; ``config`` may name it instead.
+        space: A YAML file of the settings to choose (see :mod:`refactorgnn.training.search_space`), or the name of a
+            space that comes with the package, such as ``"paper-refactor"``.
+        out: The search folder to make, or to go on with.
+        config: A YAML file to take the other settings from (see :mod:`refactorgnn.training.config_files`).
+        trials: How many trials there are to be, 40 if not given.
+        seconds: The time for all trials together. Trainings under way are interrupted at their next validation and
+            counted with what they have reached.
+        jobs: The processes that train at the same time, on one device. They are spawned, so a program that gives
+            several must be guarded by ``if __name__ == "__main__"``.
+        seeds: The trainings of a trial, whose mean counts, with seeds from that of the settings on.
+        grid: Train every combination of a space of choices, in its order, instead of what TPE chooses.
+        prune: Stop trials that are below the median of the complete ones at the same epoch, on their first seed.
+        data_root: A folder with local copies of the known datasets.
+        progress: Show a bar with the best figure so far.
+        **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`; these override ``config``.
+
+    Returns:
+        The trials. The best settings are in ``best.yaml`` in the folder, to be given to :func:`train`.
+
+    Example:
+        >>> import pathlib, refactorgnn
+        >>> _ = pathlib.Path("space.yaml").write_text("scorer: [distmult, complex]")
+        >>> found = refactorgnn.tune("countries", space="space.yaml", grid=True, out="search", dim=8, epochs=1)
+        >>> [trial.settings for trial in found.trials]
+        [{'scorer': 'distmult'}, {'scorer': 'complex'}]
+        >>> run = refactorgnn.train(config=found.best_path, out="runs/best")
+    """
+    changes = settings if dataset is None else {"dataset": str(dataset), **settings}
+    experiment = ConfigFile.read(config) if isinstance(config, str | Path) else config
+    chosen = _train_config(experiment, changes)
+    base = {**(experiment.settings if experiment else {}), **changes}
+    known = Space.read(space, base)
+    if grid and trials is not None:
+        raise UserError(f"a grid trains every combination of its space: leave trials={trials} out.")
+    total = len(known.cells()) if grid else DEFAULT_TRIALS if trials is None else trials
+    search = Search(Path(out), base, known, total, seconds, jobs, seeds, grid, prune)
+    check_search(search)  # before a download
+    graph = load_graph(chosen.dataset, data_root=data_root, seed=chosen.seed, progress=progress)
+    return run_search(search, graph, progress=progress)
 
 
 def ensemble(

@@ -14,7 +14,7 @@ from refactorgnn.runs import build_model, load_tensors
 from refactorgnn.scorers import SCORERS
 from refactorgnn.training.config import LookupConfig
 from refactorgnn.training.loop import Progress, fit
-from tests.conftest import QUICK
+from tests.conftest import QUICK, without_seconds
 
 # As good as not learning at all: what is then measured is the model as it was made.
 STILL = {"learning_rate": 1e-12, "epochs": 1, "dim": 8}
@@ -187,3 +187,27 @@ def test_a_run_cannot_be_trained_without_validation_triples(run_copy: Path) -> N
     (run_copy / "graph" / "valid.parquet").unlink()
     with pytest.raises(UserError, match="'tiny' has no validation triples"):
         fit(Run.open(run_copy), progress=False)
+
+
+class _EnoughError(Exception):
+    """Raised to end a training."""
+
+
+def test_a_validation_can_be_watched_and_end_the_training(tiny_run: Run, tmp_path: Path) -> None:
+    """What is seen is what is recorded, and a training that was ended so goes on as if it had not been."""
+    seen: list[tuple[int, float]] = []
+
+    def watch(epoch: int, mrr: float) -> None:
+        seen.append((epoch, mrr))
+        if epoch == 3:
+            raise _EnoughError
+
+    run = Run.create(tmp_path / "run", tiny_run.train_config, tiny_run.graph)
+    with pytest.raises(_EnoughError):
+        fit(run, progress=False, on_validation=watch)
+    assert [(record["epoch"], record["valid_mrr"]) for record in run.records()] == [
+        (epoch, round(mrr, 6)) for epoch, mrr in seen
+    ]
+    assert [epoch for epoch, _ in seen] == [1, 2, 3]
+    fit(Run.open(run.path), progress=False)
+    assert without_seconds(run.records()) == without_seconds(tiny_run.records())

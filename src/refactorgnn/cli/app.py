@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, ensemble, model, train
+from refactorgnn.cli import data, ensemble, model, train, tune
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("tune")(tune.tune)
 app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(model.predict)
@@ -69,7 +70,10 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     if code == _INTERRUPTED:  # typer has turned the interrupt into this code
-        say("interrupted: an unfinished training goes on from its last epoch with the same command and --resume.")
+        say(
+            "interrupted: an unfinished training goes on from its last epoch with the same command and --resume, "
+            "a search with the same command."
+        )
     sys.exit(code)
 
 

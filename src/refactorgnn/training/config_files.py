@@ -48,7 +48,7 @@ class ConfigFile:
                 path, f"the description cannot be {description!r}", "write a sentence, in quotes if need be"
             )
         _check_names(content, path)
-        _check_truth_values(content, path)
+        check_truth_values(content, path)
         # The dataset may come later; anything else must be right by itself.
         TrainConfig.from_dict({"dataset": "", **content}, source=path)
         return cls(Path(path), content, " ".join(description.split()))
@@ -83,7 +83,7 @@ def _check_names(settings: dict[str, Any], path: str | Path) -> None:
             raise FileError(path, unknown_setting(name, known).rstrip(".?"), "correct it")
 
 
-def _check_truth_values(settings: dict[str, Any], path: str | Path) -> None:
+def check_truth_values(settings: dict[str, Any], path: str | Path) -> None:
     """Refuse ``dim: yes``: to YAML it is a truth value, to pydantic the number 1."""
     known = settings_by_name()
     for name, value in settings.items():

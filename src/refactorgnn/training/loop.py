@@ -56,7 +56,13 @@ class Progress:
         return self.epoch >= config.epochs or (self.best_epoch > 0 and waited >= config.patience)
 
 
-def fit(run: Run, fabric: Fabric | None = None, *, progress: bool = True) -> Progress:
+def fit(
+    run: Run,
+    fabric: Fabric | None = None,
+    *,
+    progress: bool = True,
+    on_validation: Callable[[int, float], None] | None = None,
+) -> Progress:
     """Train the run's model from where it stands until it stops improving; the best weights end up in the run.
 
     Args:
@@ -64,12 +70,14 @@ def fit(run: Run, fabric: Fabric | None = None, *, progress: bool = True) -> Pro
         fabric: The devices and processes, as the run's settings have them if not given. Every process calls this
             function; the first one writes and validates.
         progress: Show a bar.
+        on_validation: Called in the first process with the epoch and the MRR of each validation, once it is recorded;
+            an exception raised there ends the training of a single process, which can be resumed.
     """
     config = run.train_config
     check_trainable(config, run.graph)
     if config.threads:
         torch.set_num_threads(config.threads)
-    training = _Training(run, fabric or make_fabric(config), progress=progress)
+    training = _Training(run, fabric or make_fabric(config), progress=progress, on_validation=on_validation)
     done = training.done
     with counting("training", config.epochs, enabled=progress) as bar, closing(training):
         bar.advance(done.epoch)
@@ -114,8 +122,11 @@ class _Step(nn.Module):
 class _Training:
     """One process of a training: the model, its optimiser, and how far they have come."""
 
-    def __init__(self, run: Run, fabric: Fabric, *, progress: bool) -> None:
+    def __init__(
+        self, run: Run, fabric: Fabric, *, progress: bool, on_validation: Callable[[int, float], None] | None
+    ) -> None:
         self.run = run
+        self.on_validation = on_validation
         self.config = run.train_config
         self.fabric = fabric
         self.model = build_model(self.config, run.graph).to(fabric.device)
@@ -201,6 +212,8 @@ class _Training:
             record |= {f"valid_{name}": round(value, 6) for name, value in metrics.items()}
         done.best_mrr, done.best_epoch = self.fabric.broadcast((done.best_mrr, done.best_epoch))
         self._finish({"epoch": done.epoch, **record}, started)
+        if self.on_validation is not None and self.fabric.is_global_zero:
+            self.on_validation(done.epoch, metrics["mrr"])
 
     def _finish(self, record: dict[str, Any], started: float) -> None:
         """Write the record of an epoch."""

@@ -7,7 +7,7 @@ yardstick (:func:`evaluate`), and models trained, combined and asked by :func:`t
 
 from importlib import metadata
 
-from refactorgnn.api import ensemble, evaluate, predict, train
+from refactorgnn.api import ensemble, evaluate, predict, reproduce, train
 from refactorgnn.data.graph import InductivePair, KnowledgeGraph
 from refactorgnn.data.loading import load_graph, load_pair
 from refactorgnn.errors import UserError
@@ -32,5 +32,6 @@ __all__ = [
     "load_pair",
     "make_scorer",
     "predict",
+    "reproduce",
     "train",
 ]

@@ -1,4 +1,7 @@
-"""The Python API, one function for each command: :func:`train`, :func:`ensemble`, :func:`evaluate`, :func:`predict`."""
+"""The Python API, one function for each command.
+
+:func:`train`, :func:`ensemble`, :func:`evaluate`, :func:`predict`, :func:`reproduce`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from refactorgnn.training.processes import is_helper, launch, make_fabric
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from refactorgnn.reproduce.reproduction import Reproduction
 
 
 def train(
@@ -204,6 +209,68 @@ def predict(
     if head is not None:
         return predictor.tails(head, relation, k, include_known=include_known)
     return predictor.heads(relation, str(tail), k, include_known=include_known)
+
+
+def reproduce(
+    table: str,
+    *,
+    recipe: str = "paper",
+    datasets: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    seeds: int = 5,
+    jobs: int = 1,
+    accelerator: str = "auto",
+    out: str | Path = "results",
+    pages: str | Path | None = None,
+    run: bool = True,
+    keep_runs: bool = False,
+    data_root: str | Path | None = None,
+    progress: bool = True,
+) -> Reproduction:
+    """Measure a table of the paper again, beside the published figures; ``refactorgnn reproduce``.
+
+    Args:
+        table: The table, by its name in :data:`refactorgnn.reproduce.tables.TABLES`.
+        recipe: ``"paper"``: the published choices; ``"best"``: whatever wins on validation.
+        datasets: Some of its datasets; all if not given.
+        rows: Some of its rows; all if not given.
+        seeds: How many seeds, from 0 on.
+        jobs: Experiments side by side, in processes of their own; a program that sets it above 1 must keep what it
+            does under ``if __name__ == "__main__"``, as for all of Python's spawned processes.
+        accelerator: Where to compute.
+        out: The folder of records, and of runs while they last. What has a record there is not run again.
+        pages: The folder to write the table's page to; ``out`` if not given.
+        run: False: run nothing, and write no page unless ``pages`` is given; show what the records have so far.
+        keep_runs: Keep the trained models; else a run is deleted after its record is written.
+        data_root: A folder with local copies of the known datasets.
+        progress: Show a bar.
+
+    Returns:
+        The cells of the table, what failed, what it has cost. A failure of one experiment does not stop the others.
+
+    Example:
+        >>> import refactorgnn
+        >>> result = refactorgnn.reproduce("ablation", rows=["with n[v] [T]"], run=False)
+        >>> [(cell.row.name, cell.column.name, cell.published.mean, cell.ours) for cell in result.cells]
+        [('with n[v] [T]', 'fb237_v1', 0.486, None)]
+    """
+    from refactorgnn.reproduce.reproduction import reproduce_table  # which is made of the functions above
+
+    return reproduce_table(
+        table,
+        recipe=recipe,
+        datasets=datasets,
+        rows=rows,
+        num_seeds=seeds,
+        jobs=jobs,
+        accelerator=accelerator,
+        out=out,
+        pages=pages,
+        run=run,
+        keep_runs=keep_runs,
+        data_root=data_root,
+        progress=progress,
+    )
 
 
 def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, progress: bool) -> KnowledgeGraph:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, ensemble, model, train
+from refactorgnn.cli import data, ensemble, model, reproduce, train
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -30,6 +30,7 @@ app.command("train")(train.train)
 app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(model.predict)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 
@@ -69,7 +70,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     if code == _INTERRUPTED:  # typer has turned the interrupt into this code
-        say("interrupted: an unfinished training goes on from its last epoch with the same command and --resume.")
+        say("interrupted: the same command goes on where this one was; train needs --resume for that.")
     sys.exit(code)
 
 

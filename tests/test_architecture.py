@@ -22,7 +22,7 @@ FLOORS = [
     {"models"},
     {"evaluation"},
     {"training", "runs"},
-    {"predict"},
+    {"predict", "reproduce"},
     {"api"},
     {"cli", "demo", "__main__", "__init__"},
 ]

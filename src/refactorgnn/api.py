@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
-from refactorgnn.errors import FileError, UserError
+from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.predict.predictor import Answer, Predictor
-from refactorgnn.runs import CIRCUMSTANCES, Run
+from refactorgnn.reproduce.reproduction import Reproduction, reproduce_table
+from refactorgnn.runs import Run
+from refactorgnn.training.beginning import begin_run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.ensembling import make_ensemble
-from refactorgnn.training.loop import check_trainable, fit
+from refactorgnn.training.loop import fit
 from refactorgnn.training.processes import is_helper, launch, make_fabric
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-    from refactorgnn.reproduce.reproduction import Reproduction
 
 
 def train(
@@ -63,21 +63,9 @@ def train(
     path = Path(out) if out else Path("runs") / f"{name}-{chosen.model}-{chosen.scorer}-{chosen.seed}"
     fabric = make_fabric(chosen)
     if not is_helper():  # what can go wrong before the first epoch goes wrong in one process
-        _begin(chosen, path, resume, data_root, progress)
+        begin_run(chosen, path, resume=resume, data_root=data_root, progress=progress)
     launch(fabric, _train, path, progress)
     return Run.open(path)
-
-
-def _begin(config: TrainConfig, path: Path, resume: bool, data_root: str | Path | None, progress: bool) -> None:
-    """Make the run, or make sure that it is the one to go on with."""
-    if resume and (path / "config.yaml").is_file():
-        _same_settings(run := Run.open(path), config)
-        run.replace_config(config)
-        return
-    Run(path).check_vacant()  # before a download
-    graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
-    check_trainable(config, graph)
-    Run.create(path, config, graph)
 
 
 def _train(fabric: Fabric, path: Path, progress: bool) -> None:
@@ -254,8 +242,6 @@ def reproduce(
         >>> [(cell.row.name, cell.column.name, cell.published.mean, cell.ours) for cell in result.cells]
         [('with n[v] [T]', 'fb237_v1', 0.486, None)]
     """
-    from refactorgnn.reproduce.reproduction import reproduce_table  # which is made of the functions above
-
     return reproduce_table(
         table,
         recipe=recipe,
@@ -287,16 +273,3 @@ def _train_config(config: str | Path | ConfigFile | None, settings: dict[str, An
             "one; see refactorgnn train --help."
         )
     return TrainConfig.from_dict(settings)
-
-
-def _same_settings(run: Run, config: TrainConfig) -> None:
-    """Refuse a resume with other settings, but for those that say where and how to compute."""
-    what = CIRCUMSTANCES - {"dataset"}
-    old, new = run.train_config.model_dump(exclude=what), config.model_dump(exclude=what)
-    changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new.get(name)]
-    if changed:
-        raise FileError(
-            run.path,
-            f"the run to resume has other settings ({', '.join(changed)})",
-            "repeat them or choose another --out",
-        )

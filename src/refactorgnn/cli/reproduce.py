@@ -18,10 +18,11 @@ from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
 # Columns side by side in a terminal.
 _WIDTH = 4
 _FAILED = 1
+_CHOICES = ", ".join(f"{name} ({table.title[0].lower()}{table.title[1:]})" for name, table in TABLES.items())
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"One of {', '.join(TABLES)}.", show_default=False)],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"One of {_CHOICES}.", show_default=False)],
     recipe: Annotated[
         str,
         typer.Option(
@@ -55,12 +56,13 @@ def reproduce(
 ) -> None:
     """Measure a table of the paper again, beside the published figures.
 
-    Every experiment leaves a record, and is run once: the same command goes on after an interrupt, and adds seeds,
-    datasets or rows to what is there. Exit code 1: some experiments failed, and are named.
+    Every experiment leaves a record and is run once.
+    The same command goes on after an interrupt; with other options it adds to what is there.
+    Exit code 1: some experiments failed; they are named.
 
-    Examples: refactorgnn reproduce ablation --datasets fb237_v1 --seeds 1;
-    refactorgnn reproduce inductive --recipe best --jobs 4 --accelerator cuda;
-    refactorgnn reproduce inductive --recipe best --show
+    Examples: refactorgnn reproduce ablation --recipe best --seeds 1;
+    refactorgnn reproduce inductive --datasets fb237_v1,nell_v1 --rows "ReFactorGNN(6) [T]" --jobs 4;
+    refactorgnn reproduce inductive --show
     """
     result = api.reproduce(
         table,

@@ -63,9 +63,9 @@ def _introduction(table: Table, num_seeds: int) -> list[str]:
         "",
         f"**Protocol.** {table.protocol}",
         "",
-        f"**How to read it.** In each cell our mean ± sample standard deviation over {num_seeds} seeds (where fewer have "
-        "been measured, their number is given) and below it the paper's figure, if it has one; ours is bold where it is "
-        f"as good or better. {MISSING}: not measured.",
+        f"**How to read it.** In each cell our mean ± sample standard deviation over {num_seeds} seeds (of fewer "
+        "where their number is given) and below it the paper's figure, if it has one. Ours is bold where it is as good or "
+        f"better. {MISSING}: not measured.",
         "",
     ]
 
@@ -81,9 +81,8 @@ def _recipe_part(
     if any(cell.published for cell in cells):
         lines += [f"### Where we do not reach the paper (`{recipe.name}`)", "", *_shortfalls(table, recipe, cells), ""]
     command = f"refactorgnn reproduce {table.name} --recipe {recipe.name} --seeds {num_seeds} --out docs/results"
-    return [*lines, f"### Cost (`{recipe.name}`)", "", *_cost(used), "", "To measure again what is missing:", ""] + [
-        "```", command, "```", ""
-    ]  # fmt: skip
+    lines += [f"### Cost (`{recipe.name}`)", "", *_cost(used), ""]
+    return [*lines, "To measure what is missing, and write this page again:", "", "```", command, "```", ""]
 
 
 def _selection(table: Table, recipe: Recipe) -> list[str]:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from refactorgnn.reproduce.work import reason
 
@@ -49,12 +49,10 @@ def _attempt(function: Callable[[T], None], task: T) -> str | None:
     return None
 
 
-class _Pool:
+class _Pool(Generic[T]):
     """Processes, each with a connection to it and the task it has."""
 
-    def __init__(
-        self, function: Callable[[T], None], tasks: list[T], jobs: int, started: Callable[[T], None]
-    ) -> None:
+    def __init__(self, function: Callable[[T], None], tasks: list[T], jobs: int, started: Callable[[T], None]) -> None:
         self.function, self.waiting, self.started = function, tasks[::-1], started
         self.busy: dict[Connection, tuple[BaseProcess, T]] = {}
         for _ in range(jobs):
@@ -63,18 +61,21 @@ class _Pool:
     def outcomes(self) -> Iterator[tuple[T, str | None]]:
         """Each task with what went wrong, as it ends."""
         while self.busy:
-            for connection in wait(list(self.busy)):
-                process, task = self.busy.pop(connection)  # type: ignore[arg-type]
+            ready = wait(list(self.busy))
+            for connection in [one for one in self.busy if one in ready]:
+                process, task = self.busy.pop(connection)
+                problem: str | None
                 try:
-                    problem = connection.recv()  # type: ignore[union-attr]
+                    problem = connection.recv()
                 except (EOFError, OSError):  # it was killed, perhaps for its use of memory
                     process.join()
                     problem = f"its process ended unexpectedly (exit code {process.exitcode})"
-                    connection.close()  # type: ignore[union-attr]
+                    connection.close()
                     if self.waiting:
-                        process, connection = self._begin()
+                        self._give(*self._begin())
+                else:
+                    self._give(process, connection)
                 yield task, problem
-                self._give(process, connection)  # type: ignore[arg-type]
 
     def _begin(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = _CONTEXT.Pipe()

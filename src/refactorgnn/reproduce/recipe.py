@@ -70,7 +70,7 @@ class RecipeRow:
     members: tuple[Member, ...] = ()
 
     def over(self, other: RecipeRow) -> RecipeRow:
-        """This row, with the settings of another underneath; selected and notes stay its own."""
+        """The row with the settings of another underneath; selected and notes stay its own."""
         return RecipeRow(
             other.settings | self.settings,
             _merged(other.families, self.families),

@@ -190,7 +190,9 @@ class Table:
             for column in self.columns:
                 if has_cell(row, column):
                     seeds = _by_seed(row, column, recipe, records, num_seeds)
-                    found += [Cell(row, column, metric, *_figures(metric, row, column, seeds)) for metric in self.metrics]
+                    found += [
+                        Cell(row, column, metric, *_figures(metric, row, column, seeds)) for metric in self.metrics
+                    ]
         return found
 
 
@@ -271,8 +273,8 @@ _ALL = (
     Table(
         "transductive",
         "Transductive link prediction",
-        "Trained on NAME/train, settings and epoch selected on NAME/valid, asked about NAME/test. Filtered full ranking "
-        "(by all of NAME) in both directions, realistic ties.",
+        "Trained on NAME/train, settings and epoch selected on NAME/valid, asked about NAME/test. Filtered full "
+        "ranking (by all of NAME) in both directions, realistic ties.",
         tuple(map(Row, ("R-GCN", "DistMult", "ReFactorGNN(inf)", "ReFactorGNN(inf) ComplEx"))),
         (Column("UMLS"), Column("CoDEx-S"), Column("FB15k-237")),
         (Metric("MRR", "full", "mrr", "transductive_mrr"),),

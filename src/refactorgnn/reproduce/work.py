@@ -11,18 +11,21 @@ from typing import Any, get_args
 
 import torch
 
-from refactorgnn import api
 from refactorgnn.data.loading import load_graph
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
+from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.provenance import provenance
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.records import Record
 from refactorgnn.runs import Run
+from refactorgnn.training.beginning import begin_run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.ensemble_config import EnsembleConfig
+from refactorgnn.training.ensembling import make_ensemble
+from refactorgnn.training.loop import fit
 from refactorgnn.training.processes import make_fabric
 
-TIES = "realistic"
+TIES: Ties = "realistic"
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,17 @@ def perform(task: Task) -> None:
         _free_memory()
 
 
+def _config(task: Task) -> TrainConfig:
+    """The settings of the training, or of the first member's, with those that say where to compute."""
+    some = (task.experiment.members or (task.experiment,))[0]
+    return TrainConfig.from_dict({**some.config.model_dump(), **task.circumstances})
+
+
 def _trained(task: Task) -> Run:
-    experiment = task.experiment
-    settings = {**experiment.settings, **task.circumstances, "dataset": experiment.dataset, "seed": experiment.seed}
-    return api.train(
-        out=task.run_folder(), resume=True, data_root=task.data_root, progress=False, **settings
-    )
+    config, path = _config(task), task.run_folder()
+    begin_run(config, path, resume=True, data_root=task.data_root, progress=False)
+    fit(run := Run.open(path), progress=False)
+    return run
 
 
 def _combined(task: Task) -> Run:
@@ -75,14 +83,13 @@ def _combined(task: Task) -> Run:
     path = task.run_folder()
     if (path / "config.yaml").is_file():
         return Run.open(path)
-    members = [task.run_folder(member) for member in task.experiment.members]
-    return api.ensemble(members, out=path, device=_device(task), progress=False)
+    members = [Run.open(task.run_folder(member)) for member in task.experiment.members]
+    return make_ensemble(members, path, device=_device(task), progress=False)
 
 
 def _device(task: Task) -> str:
     """The device that a training with the task's circumstances would take."""
-    some = (task.experiment.members or (task.experiment,))[0]
-    return str(make_fabric(TrainConfig.from_dict({**some.config.model_dump(), **task.circumstances})).device)
+    return str(make_fabric(_config(task)).device)
 
 
 def _measured(task: Task, run: Run) -> Record:
@@ -98,7 +105,7 @@ def _measured(task: Task, run: Run) -> Record:
         for ranking in get_args(Ranking)
     }
     about = ("seconds", "best_epoch", "valid_mrr", "num_parameters", "trained_with")
-    training = {name: run.sidecar.get(name) for name in about}
+    training: dict[str, Any] = {name: run.sidecar.get(name) for name in about}
     return Record(
         key=experiment.key,
         dataset=experiment.dataset,

@@ -20,10 +20,9 @@ TWO = replace(ONE, seed=3)
 BOTH = Experiment("fb237_v1", "fb237_v1_ind", {}, 0, members=(ONE, TWO))
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_the_key_is_the_same_in_every_process(hash_seed: str) -> None:
+def test_the_key_is_the_same_in_every_process() -> None:
     program = "from tests.reproduce.test_experiments import BOTH, ONE; print(ONE.key, BOTH.key)"
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}  # this process has another
     answer = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
@@ -38,6 +37,7 @@ def test_neither_order_nor_defaults_nor_circumstances_matter() -> None:
     assert replace(ONE, label="otherwise called").key == ONE.key
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("model", CONFIGS)
 def test_every_other_setting_of_every_model_matters(model: str) -> None:
     experiment = Experiment("fb237_v1", None, {"model": model}, 0)

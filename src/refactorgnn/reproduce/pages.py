@@ -64,8 +64,8 @@ def _introduction(table: Table, num_seeds: int) -> list[str]:
         f"**Protocol.** {table.protocol}",
         "",
         f"**How to read it.** In each cell our mean ± sample standard deviation over {num_seeds} seeds (of fewer "
-        "where their number is given) and below it the paper's figure, if it has one. Ours is bold where it is as good or "
-        f"better. {MISSING}: not measured.",
+        "where their number is given) and below it the paper's figure, if it has one. Ours is bold where it is as good "
+        f"or better. {MISSING}: not measured.",
         "",
     ]
 

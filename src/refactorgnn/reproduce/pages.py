@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from refactorgnn.reproduce.costs import Cost, used_records
@@ -18,18 +18,20 @@ MISSING = "–"
 
 
 def write_pages(
-    folder: str | Path, records: Mapping[str, Record], num_seeds: int = NUM_SEEDS, names: Iterable[str] | None = None
+    folder: str | Path, table: str, records: Mapping[str, Record], num_seeds: int = NUM_SEEDS
 ) -> list[Path]:
-    """Write ``FOLDER/TABLE.md``, and its figure, for each table that there are records of.
+    """Write ``FOLDER/TABLE.md``, and its figure, if there are records of the table.
+
+    The pages of other tables that are in the folder are written again: they may share experiments with this one.
 
     Args:
         folder: Where to write.
+        table: The name of the table.
         records: The records, by key.
         num_seeds: How many seeds a figure should be of.
-        names: The tables; all of them if not given.
     """
     written = []
-    for name in TABLES if names is None else names:
+    for name in (name for name in TABLES if name == table or (Path(folder) / f"{name}.md").is_file()):
         text = page(TABLES[name], records, num_seeds)
         if text is None:
             continue

@@ -106,7 +106,7 @@ def reproduce_table(
     used = used_records(table, chosen, records, num_seeds)
     # A page is of the whole table and of as many seeds as the paper's, also when a part of it was asked for.
     place = pages or (out if run else None)
-    written = [] if place is None else write_pages(place, records, max(num_seeds, NUM_SEEDS), [name])
+    written = [] if place is None else write_pages(place, name, records, max(num_seeds, NUM_SEEDS))
     return Reproduction(
         table,
         chosen,

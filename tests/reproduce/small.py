@@ -27,7 +27,7 @@ description: Small.
 defaults: {dim: 8}
 rows:
   noise:
-    settings: {model: refactor, layers: 2, features: random, epochs: 2, validate_every: 1}
+    settings: {model: refactor, layers: 1, features: random, epochs: 2, validate_every: 1}
   counts: {like: noise, settings: {features: signature}, selected: true}
   both:
     members: [{row: noise}, {row: noise, seed_offset: 100}, {row: counts}]

@@ -156,8 +156,8 @@ def discard(run_folder: Path) -> None:
 
 def _free_memory() -> None:
     """Leave the device to the other processes that share it."""
-    gc.collect()
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
 
 

@@ -43,21 +43,10 @@ def test_a_table_from_beginning_to_end(
 
 def test_failures_are_named_and_the_exit_code_tells(recipe: Recipe, cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "recipes" / "paper.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("{features: signature}", "{learning_rate: 1e+30}"))
-    command = (
-        "reproduce",
-        "small",
-        "--rows",
-        "noise,counts",
-        "--seeds",
-        "1",
-        "--accelerator",
-        "cpu",
-        "--out",
-        tmp_path,
-    )
+    path.write_text(path.read_text(encoding="utf-8").replace("{features: signature}", "{alpha: 1.0e+38}"))
+    command = ("reproduce", "small", "--rows", "noise,counts", "--seeds", "1", "--out", tmp_path)
     for _ in range(2):
-        outcome = cli(*command)
+        outcome = cli(*command, "--accelerator", "cpu")
         assert outcome.code == 1
         failed = [line for line in outcome.err.splitlines() if line.startswith("failed: ")]
         assert len(failed) == 1

@@ -123,7 +123,7 @@ def test_an_interrupt_loses_nothing(
 
 def test_a_failure_is_told_and_the_others_finish(recipe: Recipe, tmp_path: Path) -> None:
     good, other = experiment(recipe, "noise"), experiment(recipe, "counts")
-    bad = replace(good, settings={**good.settings, "learning_rate": 1e30}, label="diverging")
+    bad = replace(good, settings={**good.settings, "alpha": 1e38}, label="diverging")
     lost = replace(good, graph="countries_past_ind", label="lost")
     failures = run([bad, good, lost, other], tmp_path)
     assert set(failures) == {"diverging", "lost"}
@@ -170,7 +170,7 @@ def test_an_ensemble_is_made_of_experiments(recipe: Recipe, tmp_path: Path, trai
 
 def test_an_ensemble_fails_with_its_member(recipe: Recipe, tmp_path: Path) -> None:
     both = experiment(recipe, "both")
-    bad = replace(both.members[0], settings={**both.members[0].settings, "learning_rate": 1e30}, label="diverging")
+    bad = replace(both.members[0], settings={**both.members[0].settings, "alpha": 1e38}, label="diverging")
     failures = run([replace(both, members=(bad, *both.members[1:]))], tmp_path)
     assert failures[both.label] == "its member diverging failed"
     assert set(load_records(tmp_path)) == {member.key for member in both.members[1:]}

@@ -31,6 +31,8 @@ def page() -> str:
     models = {name: record for name, record in records.items() if "training" in record}
     inductive = {name: record for name, record in models.items() if _is_inductive(record)}
     sections = [INTRODUCTION]
+    if found := links(FOLDER):
+        sections.append("\n".join(["## The tables of the paper, measured again", "", *found, ""]))
     for chosen, table in (
         ({name: record for name, record in models.items() if name not in inductive}, TRANSDUCTIVE),
         (inductive, INDUCTIVE),
@@ -46,6 +48,13 @@ def page() -> str:
     if "complexity.json" in records:
         sections.append(COMPLEXITY)
     return "\n".join(sections)
+
+
+def links(folder: Path) -> list[str]:
+    """A line for each other page of a folder: those that ``refactorgnn reproduce`` has written, by their titles."""
+    pages = [path for path in sorted(folder.glob("*.md")) if path.name != "README.md"]
+    titles = [path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in pages]
+    return [f"- [{title}]({path.name})" for title, path in zip(titles, pages, strict=True)]
 
 
 def _is_inductive(record: dict[str, Any]) -> bool:

@@ -22,9 +22,8 @@ FLOORS = [
     {"models"},
     {"evaluation"},
     {"training", "runs"},
-    {"predict"},
+    {"predict", "reproduce"},
     {"api"},
-    {"reproduce"},
     {"cli", "demo", "__main__", "__init__"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -324,7 +324,7 @@ COMMANDS = _commands(typer.main.get_command(app))
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        "", "train", "ensemble", "evaluate", "predict", "data", "data list", "data info", "data convert",
+        "", "train", "ensemble", "evaluate", "predict", "reproduce", "data", "data list", "data info", "data convert",
     }  # fmt: skip
 
 

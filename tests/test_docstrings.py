@@ -35,6 +35,7 @@ def test_every_function_of_the_api_has_an_example() -> None:
         refactorgnn.ensemble,
         refactorgnn.evaluate,
         refactorgnn.predict,
+        refactorgnn.reproduce,
         refactorgnn.load_graph,
     ):
         assert ">>> " in (function.__doc__ or ""), function.__name__

@@ -7,7 +7,7 @@ yardstick (:func:`evaluate`), and models trained, tuned, combined and asked by :
 
 from importlib import metadata
 
-from refactorgnn.api import ensemble, evaluate, predict, train, tune
+from refactorgnn.api import ensemble, evaluate, predict, reproduce, train, tune
 from refactorgnn.data.graph import InductivePair, KnowledgeGraph
 from refactorgnn.data.loading import load_graph, load_pair
 from refactorgnn.errors import UserError
@@ -32,6 +32,7 @@ __all__ = [
     "load_pair",
     "make_scorer",
     "predict",
+    "reproduce",
     "train",
     "tune",
 ]

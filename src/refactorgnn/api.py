@@ -1,6 +1,6 @@
 """The Python API, one function for each command.
 
-:func:`train`, :func:`tune`, :func:`ensemble`, :func:`evaluate`, :func:`predict`.
+:func:`train`, :func:`tune`, :func:`ensemble`, :func:`evaluate`, :func:`predict`, :func:`reproduce`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
-from refactorgnn.errors import FileError, UserError
+from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.predict.predictor import Answer, Predictor
-from refactorgnn.runs import CIRCUMSTANCES, Run
+from refactorgnn.reproduce.reproduction import Reproduction, reproduce_table
+from refactorgnn.runs import Run
+from refactorgnn.training.beginning import begin_run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.ensembling import make_ensemble
-from refactorgnn.training.loop import check_trainable, fit
+from refactorgnn.training.loop import fit
 from refactorgnn.training.processes import is_helper, launch, make_fabric
 from refactorgnn.training.search import DEFAULT_TRIALS, Search
 from refactorgnn.training.search_records import SearchResult
@@ -65,21 +67,9 @@ def train(
     path = Path(out) if out else Path("runs") / f"{name}-{chosen.model}-{chosen.scorer}-{chosen.seed}"
     fabric = make_fabric(chosen)
     if not is_helper():  # what can go wrong before the first epoch goes wrong in one process
-        _begin(chosen, path, resume, data_root, progress)
+        begin_run(chosen, path, resume=resume, data_root=data_root, progress=progress)
     launch(fabric, _train, path, progress)
     return Run.open(path)
-
-
-def _begin(config: TrainConfig, path: Path, resume: bool, data_root: str | Path | None, progress: bool) -> None:
-    """Make the run, or make sure that it is the one to go on with."""
-    if resume and (path / "config.yaml").is_file():
-        _same_settings(run := Run.open(path), config)
-        run.replace_config(config)
-        return
-    Run(path).check_vacant()  # before a download
-    graph = load_graph(config.dataset, data_root=data_root, seed=config.seed, progress=progress)
-    check_trainable(config, graph)
-    Run.create(path, config, graph)
 
 
 def _train(fabric: Fabric, path: Path, progress: bool) -> None:
@@ -277,6 +267,66 @@ def predict(
     return predictor.heads(relation, str(tail), k, include_known=include_known)
 
 
+def reproduce(
+    table: str,
+    *,
+    recipe: str = "paper",
+    datasets: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    seeds: int = 5,
+    jobs: int = 1,
+    accelerator: str = "auto",
+    out: str | Path = "results",
+    pages: str | Path | None = None,
+    run: bool = True,
+    keep_runs: bool = False,
+    data_root: str | Path | None = None,
+    progress: bool = True,
+) -> Reproduction:
+    """Measure a table of the paper again, beside the published figures; ``refactorgnn reproduce``.
+
+    Args:
+        table: The table, by its name in :data:`refactorgnn.reproduce.tables.TABLES`.
+        recipe: ``"paper"``: the published choices; ``"best"``: whatever wins on validation.
+        datasets: Some of its datasets; all if not given.
+        rows: Some of its rows; all if not given.
+        seeds: How many seeds, from 0 on.
+        jobs: Experiments side by side, in processes of their own; a program that sets it above 1 must keep what it
+            does under ``if __name__ == "__main__"``, as for all of Python's spawned processes.
+        accelerator: Where to compute.
+        out: The folder of records, and of runs while they last. What has a record there is not run again.
+        pages: The folder to write the table's page to; ``out`` if not given.
+        run: False: run nothing, and write no page unless ``pages`` is given; show what the records have so far.
+        keep_runs: Keep the trained models; else a run is deleted after its record is written.
+        data_root: A folder with local copies of the known datasets.
+        progress: Show a bar.
+
+    Returns:
+        The cells of the table, what failed, what it has cost. A failure of one experiment does not stop the others.
+
+    Example:
+        >>> import refactorgnn
+        >>> result = refactorgnn.reproduce("ablation", rows=["with n[v] [T]"], run=False)
+        >>> [(cell.row.name, cell.column.name, cell.published.mean, cell.ours) for cell in result.cells]
+        [('with n[v] [T]', 'fb237_v1', 0.486, None)]
+    """
+    return reproduce_table(
+        table,
+        recipe=recipe,
+        datasets=datasets,
+        rows=rows,
+        num_seeds=seeds,
+        jobs=jobs,
+        accelerator=accelerator,
+        out=out,
+        pages=pages,
+        run=run,
+        keep_runs=keep_runs,
+        data_root=data_root,
+        progress=progress,
+    )
+
+
 def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, progress: bool) -> KnowledgeGraph:
     return source if isinstance(source, KnowledgeGraph) else load_graph(source, data_root=data_root, progress=progress)
 
@@ -291,16 +341,3 @@ def _train_config(config: str | Path | ConfigFile | None, settings: dict[str, An
             "one; see refactorgnn train --help."
         )
     return TrainConfig.from_dict(settings)
-
-
-def _same_settings(run: Run, config: TrainConfig) -> None:
-    """Refuse a resume with other settings, but for those that say where and how to compute."""
-    what = CIRCUMSTANCES - {"dataset"}
-    old, new = run.train_config.model_dump(exclude=what), config.model_dump(exclude=what)
-    changed = [f"{name} was {old[name]!r}" for name in old if old[name] != new.get(name)]
-    if changed:
-        raise FileError(
-            run.path,
-            f"the run to resume has other settings ({', '.join(changed)})",
-            "repeat them or choose another --out",
-        )

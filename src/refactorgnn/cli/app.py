@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, ensemble, model, train, tune
+from refactorgnn.cli import data, ensemble, model, reproduce, train, tune
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -31,6 +31,7 @@ app.command("tune")(tune.tune)
 app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(model.predict)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 
@@ -70,10 +71,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     if code == _INTERRUPTED:  # typer has turned the interrupt into this code
-        say(
-            "interrupted: an unfinished training goes on from its last epoch with the same command and --resume, "
-            "a search with the same command."
-        )
+        say("interrupted: the same command goes on where this one was; train needs --resume for that.")
     sys.exit(code)
 
 

@@ -1,0 +1,116 @@
+"""``refactorgnn reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refactorgnn import api
+from refactorgnn.cli.model import AsJson, DataRoot
+from refactorgnn.cli.output import print_json, print_table, say
+from refactorgnn.reproduce.pages import our_text, published_text
+from refactorgnn.reproduce.recipe import RECIPES
+from refactorgnn.reproduce.reproduction import Reproduction
+from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
+
+# Columns side by side in a terminal.
+_WIDTH = 4
+_FAILED = 1
+_CHOICES = ", ".join(f"{name} ({table.title[0].lower()}{table.title[1:]})" for name, table in TABLES.items())
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"One of {_CHOICES}.", show_default=False)],
+    recipe: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(RECIPES), help="The settings: the published choices, or whatever wins on validation."
+        ),
+    ] = RECIPES[0],
+    datasets: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Some of the datasets.", show_default="all")
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help='Some of the rows, such as "ReFactorGNN(6) [T]".', show_default="all"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = NUM_SEEDS,
+    jobs: Annotated[int, typer.Option(help="Experiments side by side, in processes that share a device.")] = 1,
+    accelerator: Annotated[
+        str, typer.Option(metavar="auto|cpu|gpu|cuda|mps", help="Where to compute; auto: on the best there is.")
+    ] = "auto",
+    out: Annotated[Path, typer.Option(help="The folder of records, and of runs while they last.")] = Path("results"),
+    pages: Annotated[
+        Path | None, typer.Option(help="The folder to write the table's page to.", show_default="that of --out")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Run nothing: show what the records have so far (and write --pages).")
+    ] = False,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help="Keep the trained models; else a run is deleted after its record.")
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a table of the paper again, beside the published figures.
+
+    Every experiment leaves a record and is run once.
+    The same command goes on after an interrupt; with other options it adds to what is there.
+    Exit code 1: some experiments failed; they are named.
+
+    Examples: refactorgnn reproduce ablation --recipe best --seeds 1;
+    refactorgnn reproduce inductive --datasets fb237_v1,nell_v1 --rows "ReFactorGNN(6) [T]" --jobs 4;
+    refactorgnn reproduce inductive --show
+    """
+    result = api.reproduce(
+        table,
+        recipe=recipe,
+        datasets=_names(datasets),
+        rows=_names(rows),
+        seeds=seeds,
+        jobs=jobs,
+        accelerator=accelerator,
+        out=out,
+        pages=pages,
+        run=not show,
+        keep_runs=keep_runs,
+        data_root=data_root,
+    )
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _print(result)
+    for failure in result.failures:
+        say(f"{failure.experiment.name}: {failure.reason}", label="failed:")
+    if result.failures:
+        say(f"{len(result.failures)} experiment(s) failed; the same command tries those again, and no others.")
+        raise typer.Exit(_FAILED)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _print(result: Reproduction) -> None:
+    for metric in result.table.metrics:
+        cells = {(cell.row.name, cell.column): cell for cell in result.cells if cell.metric is metric}
+        rows = list(dict.fromkeys(name for name, _ in cells))
+        columns = result.table.columns
+        for group in (columns[start : start + _WIDTH] for start in range(0, len(columns), _WIDTH)):
+            lines = []
+            for name in rows:
+                line = [name]
+                for column in group:
+                    cell = cells.get((name, column))
+                    paper = "" if cell is None or cell.published is None else published_text(cell.published)
+                    line += ["" if cell is None else our_text(cell.ours, metric, result.num_seeds), paper]
+                lines.append(line)
+            headings = [heading for column in group for heading in (column.name, "paper")]
+            print_table(f"{result.table.title}, {metric.title}, recipe {result.recipe.name}", ["", *headings], lines)
+    cost = result.cost
+    hardware = f" on {'; '.join(cost.hardware)}" if cost.hardware else ""
+    say(f"{cost.num_runs} run(s), {cost.seconds:,.0f} s in all{hardware}. The records are in {result.records}.")
+    for path in result.pages:
+        say(f"The page is {path}.")

@@ -1,0 +1,59 @@
+"""An experiment: what is trained, on what, and which graph is asked about; and the key it is known by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from refactorgnn.runs import CIRCUMSTANCES
+from refactorgnn.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A training, or an ensemble of trainings, and the graph whose test split is ranked once afterwards.
+
+    Args:
+        dataset: The dataset to train on.
+        graph: The dataset to ask about; None: the training graph.
+        settings: The settings of the training, without dataset and seed; none for an ensemble.
+        seed: The seed of the training and of the negatives of a partial ranking.
+        members: The experiments whose runs an ensemble is made of.
+        label: What to call it when talking to people; it is no part of what the experiment is.
+    """
+
+    dataset: str
+    graph: str | None
+    settings: Mapping[str, Any] = field(hash=False)
+    seed: int
+    members: tuple[Experiment, ...] = ()
+    label: str = field(default="", compare=False)
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The settings with every default filled in, checked."""
+        return TrainConfig.from_dict({**self.settings, "dataset": self.dataset, "seed": self.seed})
+
+    @cached_property
+    def key(self) -> str:
+        """The SHA-256 of all that the outcome depends on.
+
+        That is: the resolved settings but for those that say where to compute, dataset, graph, seed, and members. The
+        same experiment in two tables, or written with and without a default, has one key.
+        """
+        content: dict[str, Any] = {"dataset": self.dataset, "graph": self.graph, "seed": self.seed}
+        if self.members:
+            content["members"] = [member.key for member in self.members]
+        else:
+            content["settings"] = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The label, or a description for want of one."""
+        model = "ensemble" if self.members else self.config.model
+        return self.label or f"{model} on {self.dataset}, seed {self.seed}"

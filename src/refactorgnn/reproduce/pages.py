@@ -1,0 +1,183 @@
+"""Markdown pages, made of the records and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from refactorgnn.reproduce.costs import Cost, used_records
+from refactorgnn.reproduce.recipe import RECIPES, Recipe
+from refactorgnn.reproduce.records import Aggregate, Record
+from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Cell, Metric, Published, Row, Table
+from refactorgnn.storage import write_text
+
+# What draws the figure of a table, where one has a figure: called with the cells of a recipe and a path without an
+# ending, it writes that path with .svg and with .png.
+FIGURES: dict[str, Callable[[Sequence[Cell], Path], None]] = {}
+MISSING = "–"
+
+
+def write_pages(
+    folder: str | Path, table: str, records: Mapping[str, Record], num_seeds: int = NUM_SEEDS
+) -> list[Path]:
+    """Write ``FOLDER/TABLE.md``, and its figure, if there are records of the table.
+
+    The pages of other tables that are in the folder are written again: they may share experiments with this one.
+
+    Args:
+        folder: Where to write.
+        table: The name of the table.
+        records: The records, by key.
+        num_seeds: How many seeds a figure should be of.
+    """
+    written = []
+    for name in (name for name in TABLES if name == table or (Path(folder) / f"{name}.md").is_file()):
+        text = page(TABLES[name], records, num_seeds)
+        if text is None:
+            continue
+        for recipe in map(Recipe.load, RECIPES) if name in FIGURES else ():
+            cells = TABLES[name].cells(recipe, records, num_seeds)
+            if any(cell.ours for cell in cells):
+                FIGURES[name](cells, Path(folder) / _figure(name, recipe))
+        write_text(path := Path(folder) / f"{name}.md", text)
+        written.append(path)
+    return written
+
+
+def page(table: Table, records: Mapping[str, Record], num_seeds: int = NUM_SEEDS) -> str | None:
+    """The page of a table, with a part for each recipe; None if there are no records of it."""
+    parts = []
+    for recipe in map(Recipe.load, RECIPES):
+        used = used_records(table, recipe, records, num_seeds)
+        if used:
+            parts.append(_recipe_part(table, recipe, table.cells(recipe, records, num_seeds), used, num_seeds))
+    if not parts:
+        return None
+    return "\n".join([*_introduction(table, num_seeds), *(line for part in parts for line in part)])
+
+
+def _introduction(table: Table, num_seeds: int) -> list[str]:
+    return [
+        f"# {table.title}",
+        "",
+        f"Written by `refactorgnn reproduce {table.name}` from the records in [records](records): no figure of ours is "
+        "typed by hand.",
+        "",
+        f"**Protocol.** {table.protocol}",
+        "",
+        f"**How to read it.** In each cell our mean ± sample standard deviation over {num_seeds} seeds (of fewer "
+        "where their number is given) and below it the paper's figure, if it has one. Ours is bold where it is as good "
+        f"or better. {MISSING}: not measured.",
+        "",
+    ]
+
+
+def _recipe_part(
+    table: Table, recipe: Recipe, cells: list[Cell], used: dict[str, list[Record]], num_seeds: int
+) -> list[str]:
+    lines = [f"## Recipe `{recipe.name}`", "", recipe.description, "", *_selection(table, recipe)]
+    if table.name in FIGURES:
+        lines += [f"![{table.title}, recipe {recipe.name}]({_figure(table.name, recipe)}.svg)", ""]
+    for metric in table.metrics:
+        lines += [f"### {metric.title} (`{recipe.name}`)", "", *_metric_table(table, metric, cells, num_seeds), ""]
+    if any(cell.published for cell in cells):
+        lines += [f"### Where we do not reach the paper (`{recipe.name}`)", "", *_shortfalls(table, recipe, cells), ""]
+    command = f"refactorgnn reproduce {table.name} --recipe {recipe.name} --seeds {num_seeds} --out docs/results"
+    lines += [f"### Cost (`{recipe.name}`)", "", *_cost(used), ""]
+    return [*lines, "To measure what is missing, and write this page again:", "", "```", command, "```", ""]
+
+
+def _selection(table: Table, recipe: Recipe) -> list[str]:
+    """Which settings nobody has searched for yet."""
+    rows = dict.fromkeys(term for row in table.measured_rows(recipe) for term in row.terms)
+    open_rows = {row: [name for name in table.datasets if not recipe.is_selected(row, name)] for row in rows}
+    named = [
+        row if len(datasets) == len(table.datasets) else f"{row} ({', '.join(datasets)})"
+        for row, datasets in open_rows.items()
+        if datasets
+    ]
+    if not named:
+        return ["All settings were selected by a search on validation MRR.", ""]
+    return [f"Not selected by a search yet, but one point that seemed reasonable: {', '.join(named)}.", ""]
+
+
+def _metric_table(table: Table, metric: Metric, cells: list[Cell], num_seeds: int) -> list[str]:
+    found = {(cell.row.name, cell.column): cell for cell in cells if cell.metric is metric}
+    measured = [row for row in table.rows if any(name == row.name for name, _ in found)]
+    headings = ["", *(column.name for column in table.columns)]
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    for row in measured:
+        in_row = [found.get((row.name, column)) for column in table.columns]
+        lines.append("| " + " | ".join([row.name, *(_cell(cell, num_seeds) for cell in in_row)]) + " |")
+    return lines + _rivals(table, metric)
+
+
+def _rivals(table: Table, metric: Metric) -> list[str]:
+    """Rows of other papers, where the paper has them for this metric."""
+    lines = []
+    for name in table.rivals:
+        cells = [Cell.published_only(Row(name), column, metric) for column in table.columns]
+        if any(cell.published for cell in cells):
+            figures = [published_text(cell.published) for cell in cells]
+            lines.append("| " + " | ".join([f"{name} (published)", *figures]) + " |")
+    return lines
+
+
+def _cell(cell: Cell | None, num_seeds: int) -> str:
+    if cell is None:
+        return ""
+    ours = our_text(cell.ours, cell.metric, num_seeds)
+    if cell.published is None:
+        return ours
+    is_reached = cell.ours is not None and cell.shortfall is None
+    return f"{f'**{ours}**' if is_reached else ours}<br>{published_text(cell.published)}"
+
+
+def our_text(ours: Aggregate | None, metric: Metric, num_seeds: int) -> str:
+    """Our figure, with the number of seeds where it is not of all of them."""
+    if ours is None:
+        return MISSING
+    if metric.name == "num_parameters":
+        return f"{ours.mean:,.0f}"
+    deviation = "" if ours.std is None else f" ± {ours.std:.3f}"
+    return f"{ours.mean:.3f}{deviation}" + ("" if ours.n == num_seeds else f" ({ours.n} of {num_seeds})")
+
+
+def published_text(figure: Published | None) -> str:
+    """The paper's figure."""
+    if figure is None:
+        return MISSING
+    return f"{figure.mean:.3f}" + ("" if figure.std is None else f" ± {figure.std:.3f}")
+
+
+def _shortfalls(table: Table, recipe: Recipe, cells: list[Cell]) -> list[str]:
+    """By how much each row falls short, worst first, and what was tried about it."""
+    lines = []
+    for metric in table.metrics:
+        for row in table.rows:
+            short = [cell for cell in cells if cell.row is row and cell.metric is metric and cell.shortfall is not None]
+            if short:
+                short.sort(key=lambda cell: -(cell.shortfall or 0.0))
+                words = ", ".join(f"{cell.column.name} by {cell.shortfall:.3f}" for cell in short)
+                lines.append(f"- {row.name}, {metric.title}: {words}.{_notes(row, recipe)}")
+    return lines or ["Every figure measured so far is as good as the paper's or better."]
+
+
+def _notes(row: Row, recipe: Recipe) -> str:
+    notes = dict.fromkeys(recipe.rows[term].notes for term in row.terms if recipe.rows[term].notes)
+    return "".join(f" What was tried: {' '.join(note.split())}" for note in notes)
+
+
+def _cost(used: dict[str, list[Record]]) -> list[str]:
+    lines = ["| | runs | seconds a run | seconds in all |", "|---|---:|---:|---:|"]
+    for name, records in used.items():
+        cost = Cost.of(records)
+        lines.append(f"| {name} | {cost.num_runs} | {cost.seconds / cost.num_runs:.1f} | {cost.seconds:,.0f} |")
+    whole = Cost.of(record for records in used.values() for record in records)
+    lines.append(f"| all | {whole.num_runs} | {whole.seconds / whole.num_runs:.1f} | {whole.seconds:,.0f} |")
+    commits = ", ".join(f"`{commit}`" for commit in whole.commits)
+    return [*lines, "", f"On {'; '.join(whole.hardware)}. Commits: {commits}."]
+
+
+def _figure(table: str, recipe: Recipe) -> str:
+    return f"{table}-{recipe.name}"

@@ -1,0 +1,174 @@
+"""A recipe: for each row of the tables the settings to train with, read from ``recipes/NAME.yaml``.
+
+    description: What the recipe stands for.
+    defaults: {dim: 768}
+    rows:
+      ReFactorGNN(6) [T]:
+        like: ReFactorGNN(6) [R]         # take over what that row has, then change it
+        settings: {features: text}
+        families: {fb237: {alpha: 0.1}}  # fb237_v1 … fb237_v4
+        datasets: {fb237_v2: {n3: 0.005}}
+        selected: [fb237_v1]             # where settings were searched on validation MRR; true: everywhere
+        notes: What was tried, for the page.
+      ensemble [T]:
+        members: [{row: ReFactorGNN(6) [T]}, {row: ReFactorGNN(6) [T], seed_offset: 100}]
+
+Settings are merged in that order: defaults, row, family, dataset; of each, those of the row that it is like come first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refactorgnn.errors import FileError, closest_names, unknown_name
+from refactorgnn.reproduce.experiments import Experiment
+from refactorgnn.training.strict_yaml import read_mapping
+
+FOLDER = Path(__file__).parent / "recipes"
+RECIPES = ("paper", "best")
+_KEYS = ("description", "defaults", "rows")
+_ROW_KEYS = ("like", "settings", "families", "datasets", "selected", "notes", "members")
+_MEMBER_KEYS = ("row", "seed_offset")
+_REMEDY = "correct it"
+
+
+def family_of(dataset: str) -> str:
+    """The family that a dataset is of: ``fb237`` for ``fb237_v1``, the dataset itself where it has no version."""
+    return re.sub(r"_v\d+$", "", dataset)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an ensemble: a row of the same recipe, its seed so much above that of the ensemble."""
+
+    row: str
+    seed_offset: int = 0
+
+
+@dataclass(frozen=True)
+class RecipeRow:
+    """What a recipe says of one row.
+
+    Args:
+        settings: Settings for every dataset.
+        families: Settings for a family of datasets, over those.
+        datasets: Settings for one dataset, over those.
+        selected: Whether settings were selected by a search on validation data: everywhere, nowhere, or where.
+        notes: What was tried, for the page.
+        members: The members, if the row is an ensemble.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    families: dict[str, dict[str, Any]] = field(default_factory=dict)
+    datasets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    selected: bool | tuple[str, ...] = False
+    notes: str = ""
+    members: tuple[Member, ...] = ()
+
+    def over(self, other: RecipeRow) -> RecipeRow:
+        """The row with the settings of another underneath; selected and notes stay its own."""
+        return RecipeRow(
+            other.settings | self.settings,
+            _merged(other.families, self.families),
+            _merged(other.datasets, self.datasets),
+            self.selected,
+            self.notes,
+            self.members,
+        )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe, read and checked.
+
+    Args:
+        name: Its name.
+        description: What it stands for.
+        defaults: Settings of every row.
+        rows: The rows.
+    """
+
+    name: str
+    description: str
+    defaults: dict[str, Any]
+    rows: dict[str, RecipeRow]
+
+    @classmethod
+    def load(cls, name: str) -> Recipe:
+        """One of the recipes that come with the package."""
+        if name not in RECIPES:
+            raise unknown_name("recipe", name, RECIPES)
+        return cls.read(FOLDER / f"{name}.yaml")
+
+    @classmethod
+    def read(cls, path: Path) -> Recipe:
+        """Read a file; an error names it and what is wrong."""
+        content = read_mapping(path, remedy=_REMEDY)
+        _check_keys(content, _KEYS, path, "the recipe")
+        raw = {name: dict(row or {}) for name, row in content.get("rows", {}).items()}
+        for name, row in raw.items():
+            _check_keys(row, _ROW_KEYS, path, f"row {name!r}")
+        rows = {name: _resolve(name, raw, path) for name in raw}
+        for name, resolved in rows.items():
+            for member in resolved.members:
+                if member.row not in rows or rows[member.row].members:
+                    problem = f"row {name!r} has the member {member.row!r}, which is no row that can be trained"
+                    raise FileError(path, problem, _REMEDY)
+        return cls(path.stem, content.get("description", ""), content.get("defaults", {}), rows)
+
+    def settings(self, row: str, dataset: str) -> dict[str, Any]:
+        """The settings of a row on a dataset."""
+        about = self.rows[row]
+        by_family, by_dataset = about.families.get(family_of(dataset), {}), about.datasets.get(dataset, {})
+        return self.defaults | about.settings | by_family | by_dataset
+
+    def experiment(self, row: str, dataset: str, graph: str | None, seed: int) -> Experiment:
+        """The experiment that a row is on a dataset."""
+        members = tuple(
+            self.experiment(member.row, dataset, graph, seed + member.seed_offset) for member in self.rows[row].members
+        )
+        settings = {} if members else self.settings(row, dataset)
+        return Experiment(dataset, graph, settings, seed, members, label=f"{row} on {dataset}, seed {seed}")
+
+    def is_selected(self, row: str, dataset: str) -> bool:
+        """Whether the settings of a row on a dataset were selected by a search on validation data."""
+        selected, members = self.rows[row].selected, self.rows[row].members
+        if members:
+            return all(self.is_selected(member.row, dataset) for member in members)
+        return selected if isinstance(selected, bool) else dataset in selected
+
+
+def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[str, ...] = ()) -> RecipeRow:
+    """A row over the rows that it is like."""
+    content = dict(raw[name])
+    base = content.pop("like", None)
+    members = content.pop("members", ())
+    for member in members:
+        _check_keys(member, _MEMBER_KEYS, path, f"a member of row {name!r}")
+    selected = content.pop("selected", False)
+    row = RecipeRow(
+        **{key: value for key, value in content.items() if value is not None},
+        selected=selected if isinstance(selected, bool) else tuple(selected),
+        members=tuple(Member(**member) for member in members),
+    )
+    if base is None:
+        return row
+    if base not in raw or base in (*met, name):
+        raise FileError(path, f"row {name!r} is like {base!r}, which is no other row", _REMEDY)
+    return row.over(_resolve(base, raw, path, (*met, name)))
+
+
+def _merged(under: dict[str, dict[str, Any]], over: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: under.get(name, {}) | over.get(name, {}) for name in dict.fromkeys([*under, *over])}
+
+
+def _check_keys(content: Iterable[str], known: tuple[str, ...], path: Path, place: str) -> None:
+    for key in content:
+        if key not in known:
+            closest = closest_names(key, known)
+            hint = f"did you mean {closest[0]!r}" if closest else f"known are {', '.join(known)}"
+            raise FileError(path, f"{place} has the unknown key {key!r}", hint)

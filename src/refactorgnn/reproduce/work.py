@@ -1,0 +1,168 @@
+"""One experiment: train or combine, ask about the test split once, write the record."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from refactorgnn.data.loading import load_graph
+from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
+from refactorgnn.evaluation.ranking import Ties
+from refactorgnn.provenance import provenance
+from refactorgnn.reproduce.experiments import Experiment
+from refactorgnn.reproduce.records import Record
+from refactorgnn.runs import Run
+from refactorgnn.training.beginning import begin_run
+from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.ensemble_config import EnsembleConfig
+from refactorgnn.training.ensembling import make_ensemble
+from refactorgnn.training.loop import fit
+from refactorgnn.training.processes import make_fabric
+
+TIES: Ties = "realistic"
+
+
+@dataclass(frozen=True)
+class Task:
+    """An experiment, and where and how to do it.
+
+    Args:
+        experiment: The experiment.
+        runs: The folder of run folders, each named by a key.
+        record: The record to write; None: only the trained run is needed.
+        keep: Whether to leave the run folder there.
+        circumstances: Settings that say where to compute.
+        data_root: A folder with local copies of the known datasets.
+    """
+
+    experiment: Experiment
+    runs: Path
+    record: Path | None
+    keep: bool
+    circumstances: dict[str, Any]
+    data_root: str | Path | None
+
+    def run_folder(self, experiment: Experiment | None = None) -> Path:
+        """The run folder of the experiment, or of a member of it."""
+        return self.runs / (experiment or self.experiment).key
+
+
+def perform(task: Task) -> None:
+    """Do an experiment; a training that was interrupted goes on."""
+    try:
+        run = _combined(task) if task.experiment.members else _trained(task)
+        if task.record is not None:
+            _measured(task, run).write(task.record)
+        if not task.keep:
+            discard(run.path)
+    finally:
+        _free_memory()
+
+
+def _config(task: Task) -> TrainConfig:
+    """The settings of the training, or of the first member's, with those that say where to compute."""
+    some = (task.experiment.members or (task.experiment,))[0]
+    return TrainConfig.from_dict({**some.config.model_dump(), **task.circumstances})
+
+
+def _trained(task: Task) -> Run:
+    config, path = _config(task), task.run_folder()
+    begin_run(config, path, resume=True, data_root=task.data_root, progress=False)
+    fit(run := Run.open(path), progress=False)
+    return run
+
+
+def _combined(task: Task) -> Run:
+    """The ensemble of the members' runs, which are there; it is made in one step, so there is nothing to resume."""
+    path = task.run_folder()
+    if (path / "config.yaml").is_file():
+        return Run.open(path)
+    members = [Run.open(task.run_folder(member)) for member in task.experiment.members]
+    return make_ensemble(members, path, device=_device(task), progress=False)
+
+
+def _device(task: Task) -> str:
+    """The device that a training with the task's circumstances would take."""
+    return str(make_fabric(_config(task)).device)
+
+
+def _measured(task: Task, run: Run) -> Record:
+    experiment, device, started = task.experiment, _device(task), time.perf_counter()
+    model = run.load_model(device)
+    graph = run.graph
+    if experiment.graph is not None:
+        graph = load_graph(experiment.graph, data_root=task.data_root, progress=False)
+    graph = graph.with_relations(model.relation_names)
+    bound = model.bind(graph)
+    evaluations = {
+        ranking: evaluate_ranking(bound, graph, ranking=ranking, ties=TIES, seed=experiment.seed, confidence=False)
+        for ranking in get_args(Ranking)
+    }
+    about = ("seconds", "best_epoch", "valid_mrr", "num_parameters", "trained_with")
+    training: dict[str, Any] = {name: run.sidecar.get(name) for name in about}
+    return Record(
+        key=experiment.key,
+        dataset=experiment.dataset,
+        graph=experiment.graph,
+        seed=experiment.seed,
+        config=_without_paths(run),
+        training=training,
+        full=_metrics(evaluations["full"]),
+        partial=_metrics(evaluations["partial"]),
+        partial_exact=_metrics(evaluations["partial-exact"]),
+        evaluated_with=provenance(device),
+        seconds=round(training["seconds"] + time.perf_counter() - started, 3),
+        members=_candidates(experiment, run) if experiment.members else None,
+    )
+
+
+def _metrics(evaluation: Evaluation) -> dict[str, Any]:
+    kept = ("num_triples", "num_entities", "ties")
+    return evaluation.metrics | {name: evaluation.protocol[name] for name in kept}
+
+
+def _without_paths(run: Run) -> dict[str, Any]:
+    """The settings of a run; the members of an ensemble are named by their keys."""
+    config = run.config
+    if isinstance(config, EnsembleConfig):
+        members = (member.model_copy(update={"run": Path(member.run).name}) for member in config.members)
+        config = config.model_copy(update={"members": tuple(members)})
+    return config.model_dump(mode="json")
+
+
+def _candidates(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
+    """The members that the choice was made from; weight 0: not chosen."""
+    return [
+        {"key": member.key, "weight": about["weight"], "valid_mrr": about["valid_mrr"]}
+        | {"config": member.config.model_dump(mode="json")}
+        for member, about in zip(experiment.members, run.sidecar["candidates"], strict=True)
+    ]
+
+
+def discard(run_folder: Path) -> None:
+    """Delete a run; a kill in the midst of it leaves nothing that looks like a run."""
+    rubbish = run_folder.with_name(f".{run_folder.name}")
+    shutil.rmtree(rubbish, ignore_errors=True)
+    if run_folder.exists():
+        run_folder.rename(rubbish)
+        shutil.rmtree(rubbish, ignore_errors=True)
+
+
+def _free_memory() -> None:
+    """Leave the device to the other processes that share it."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, on one line."""
+    lines = str(error).strip().splitlines()
+    first = lines[0] if lines else "no message"
+    return first if isinstance(error, ValueError) else f"{type(error).__name__}: {first}"

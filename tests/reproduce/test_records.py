@@ -1,0 +1,79 @@
+"""Records: read as they were written, found by what they say, refused when damaged; figures of several seeds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refactorgnn.errors import FileError
+from refactorgnn.reproduce.records import Aggregate, Record, load_records
+from tests.reproduce.small import fake_record
+from tests.reproduce.test_experiments import BOTH, ONE
+
+
+def change(path: Path, **changes: Any) -> None:
+    content = json.loads(path.read_text(encoding="utf-8")) | changes
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    for experiment, group in ((ONE, "inductive"), (BOTH, "")):
+        record = fake_record(experiment, 0.5)
+        record.write(tmp_path / "records" / group / f"{experiment.key}.json")
+        assert load_records(tmp_path)[experiment.key] == record
+    assert set(load_records(tmp_path)) == {ONE.key, BOTH.key}
+    assert load_records(tmp_path / "nowhere") == {}
+
+
+def test_a_setting_younger_than_the_record_has_its_default(tmp_path: Path) -> None:
+    config = ONE.config.model_dump(mode="json")
+    fake_record(ONE, 0.5, key="of older days", config={k: v for k, v in config.items() if k != "clip"}).write(
+        tmp_path / "records" / "a.json"
+    )
+    assert set(load_records(tmp_path)) == {ONE.key}
+
+
+def test_a_default_that_has_changed_makes_it_another_experiment(tmp_path: Path) -> None:
+    older = {**ONE.config.model_dump(mode="json"), "validate_every": 3}
+    fake_record(ONE, 0.5, config=older).write(tmp_path / "records" / f"{ONE.key}.json")
+    assert set(load_records(tmp_path)) == {replace(ONE, settings={**ONE.settings, "validate_every": 3}).key}
+
+
+def test_what_a_killed_process_has_left_is_no_record(tmp_path: Path) -> None:
+    left = tmp_path / "records" / ".refactorgnn-x" / "a.json"
+    left.parent.mkdir(parents=True)
+    left.write_text("{", encoding="utf-8")
+    assert load_records(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"format": 2}, "no format 1"),
+        ({"config": {}}, "not complete"),
+        ({"speed": 1}, "not complete"),
+        ({"config": {"dataset": "x", "seed": 0, "model": "refactor", "alhpa": 1}}, "did you mean 'alpha'"),
+    ],
+)
+def test_a_damaged_record_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    fake_record(ONE, 0.5).write(path := tmp_path / "a.json")
+    change(path, **changes)
+    with pytest.raises(FileError, match=f"a.json: .*{problem}.*delete it to measure again"):
+        Record.read(path)
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(FileError, match="not readable JSON"):
+        Record.read(path)
+
+
+def test_mean_and_sample_deviation() -> None:
+    found = Aggregate.of([0.5, 0.7, 0.9, 0.7])
+    assert found is not None
+    assert found.mean == pytest.approx(0.7)
+    assert found.std == pytest.approx((0.08 / 3) ** 0.5)  # n − 1, not n
+    assert found.n == 4
+    assert Aggregate.of([0.25]) == Aggregate(0.25, None, 1)
+    assert Aggregate.of([]) is None

@@ -1,0 +1,214 @@
+"""The tables and recipes: every figure of the paper has its place, every cell has settings that can be trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refactorgnn.data.datasets import DATASETS
+from refactorgnn.errors import FileError
+from refactorgnn.reproduce.recipe import RECIPES, Recipe, family_of
+from refactorgnn.reproduce.records import Aggregate
+from refactorgnn.reproduce.tables import (
+    NUM_SEEDS,
+    TABLES,
+    Cell,
+    Column,
+    Published,
+    Row,
+    has_cell,
+    published,
+    published_figures,
+)
+from refactorgnn.runs import CIRCUMSTANCES
+from refactorgnn.training.config_files import ConfigFile
+from tests.benchmark_copies import BENCHMARK_COPIES
+from tests.reproduce.small import PAIR, TABLE, fake_record, recipe
+
+__all__ = ["recipe"]
+ROOT = Path(__file__).parent.parent.parent
+FACTS = BENCHMARK_COPIES.parent / "paper" / "published_results.json"
+
+
+def test_the_published_figures_are_the_papers() -> None:
+    if not FACTS.is_file():
+        pytest.skip("the paper's figures are not beside the copies of the benchmarks")
+    assert published_figures() == json.loads(FACTS.read_text(encoding="utf-8"))
+
+
+def test_every_published_figure_stands_in_a_table() -> None:
+    """Counted: a row or dataset whose name is misspelt would silently have none."""
+    counts = {}
+    for table in TABLES.values():
+        for metric in table.metrics:
+            rows = [*table.rows, *map(Row, table.rivals)]
+            cells = [(row, column) for row in rows for column in table.columns if has_cell(row, column)]
+            counts[table.name, metric.title] = sum(published(metric, *cell) is not None for cell in cells)
+    assert counts == {
+        ("transductive", "MRR"): 3 * 3 - 1,  # R-GCN has none on UMLS
+        ("inductive", "Hits@10, full ranking"): 10 * 12,
+        ("inductive", "Hits@10, partial ranking"): 15 * 12 - 4,  # NBFNet has none on NELL
+        ("inductive", "MRR, full ranking"): 0,
+        ("ablation", "MRR"): 4,
+        ("text-gain", "difference of MRR"): 5,  # three depths, two of them on two graphs
+        ("depth", "MRR"): 0,
+        ("depth", "parameters"): 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "metric", "row", "dataset", "figure"),
+    [
+        ("transductive", 0, "ReFactorGNN(inf)", "UMLS", Published(0.93)),
+        ("inductive", 0, "ReFactorGNN(6) [T]", "WN18RR_v3", Published(0.522, 0.001)),
+        ("inductive", 1, "GAT(3) [R]", "nell_v4", Published(0.187, 0.098)),
+        ("ablation", 0, "without n[v] [T]", "fb237_v1", Published(0.452)),
+        ("text-gain", 0, "L = inf", "fb237_v1", Published(0.016)),
+    ],
+)
+def test_figures_are_where_the_paper_has_them(
+    table: str, metric: int, row: str, dataset: str, figure: Published
+) -> None:
+    found = TABLES[table]
+    rows = {one.name: one for one in found.rows}
+    assert published(found.metrics[metric], rows[row], Column(dataset)) == figure
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_cell_has_settings_that_can_be_trained(name: str) -> None:
+    chosen = Recipe.load(name)
+    for table in TABLES.values():
+        missing = {row.name for row in table.rows} - {row.name for row in table.measured_rows(chosen)}
+        extra = {"ensemble [T]", "ReFactorGNN(inf) ComplEx"}  # which the paper does not have
+        assert missing == ({row.name for row in table.rows} & extra if name == "paper" else set())
+        for experiment in table.experiments(chosen, 1):
+            for one in (experiment, *experiment.members):
+                assert len(one.key) == 64  # which needs a valid TrainConfig
+        for column in table.columns:
+            assert column.dataset in DATASETS
+            assert column.graph in (None, DATASETS[column.dataset].unseen)
+
+
+def test_the_paper_recipe_keeps_to_what_was_published() -> None:
+    chosen = Recipe.load("paper")
+    for dataset in TABLES["inductive"].datasets:
+        for depth in (3, 6):
+            for features, word in (("R", "random"), ("T", "text")):
+                config = chosen.experiment(f"ReFactorGNN({depth}) [{features}]", dataset, None, 0).config.model_dump()
+                assert (config["dim"], config["layers"], config["features"]) == (768, depth, word)
+                assert (config["mask"], config["scorer"], config["n_term"]) == (0, "distmult", "exact")
+                assert config["alpha"] in (0.1, 0.01)
+                assert config["n3"] in (0, 0.0005, 0.005)
+                assert config["learning_rate"] in (0.01, 0.001)
+                assert config["weight_decay"] in (0, 0.01, 0.1)
+                assert config["dropout"] in (0, 0.5)
+                gat = chosen.experiment(f"GAT({depth}) [{features}]", dataset, None, 0).config.model_dump()
+                assert (gat["dim"], gat["heads"], gat["layers"], gat["mask"]) == (768, 8, depth, 0)
+                assert gat["learning_rate"] in (0.01, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("row", "file"),
+    [
+        ("DistMult", "{}-distmult"),
+        ("ReFactorGNN(inf)", "{}-inf-distmult"),
+        ("ReFactorGNN(inf) ComplEx", "{}-inf-complex"),
+    ],
+)
+def test_the_best_recipe_is_that_of_the_configs(row: str, file: str) -> None:
+    chosen, num_compared = Recipe.load("best"), 0
+    for dataset in TABLES["transductive"].datasets:
+        path = ROOT / "configs" / f"{file.format(dataset.lower())}.yaml"
+        if path.is_file():
+            ours, theirs = chosen.experiment(row, dataset, None, 0).config, ConfigFile.read(path).train_config({})
+            assert ours.model_dump(exclude=CIRCUMSTANCES) == theirs.model_dump(exclude=CIRCUMSTANCES)
+            num_compared += 1
+    assert num_compared >= 2
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_tables_share_experiments(name: str) -> None:
+    chosen = Recipe.load(name)
+    keys = {table.name: {one.key for one in table.experiments(chosen, 1)} for table in TABLES.values()}
+    assert len(keys["ablation"] & keys["inductive"]) == 2  # with n[v], [R] and [T]
+    assert len(keys["text-gain"] & keys["inductive"]) == 4  # L = 3 and 6 on the unseen graph
+    assert len(keys["depth"] & keys["inductive"]) == 8  # L = 3 and 6 of both models on both datasets
+
+
+def test_ensembles_of_different_seeds_share_no_member() -> None:
+    chosen = Recipe.load("best")
+    members = [
+        member.key
+        for seed in range(NUM_SEEDS)
+        for member in chosen.experiment("ensemble [T]", "fb237_v1", "fb237_v1_ind", seed).members
+    ]
+    assert len(set(members)) == len(members) == 4 * NUM_SEEDS
+
+
+def test_cells_are_of_the_seeds_that_there_are(recipe: Recipe) -> None:
+    figures = {"noise": {0: 0.1, 1: 0.3, 2: 0.2}, "counts": {0: 0.5, 1: 0.4}}
+    records = {}
+    for row, by_seed in figures.items():
+        for seed, figure in by_seed.items():
+            one = recipe.experiment(row, PAIR.dataset, PAIR.graph, seed)
+            records[one.key] = fake_record(one, figure)
+    cells = {cell.row.name: cell.ours for cell in TABLE.cells(recipe, records, 5) if cell.metric.title == "MRR"}
+    assert cells["noise"] == Aggregate(pytest.approx(0.2), pytest.approx(0.1), 3)
+    # Seed by seed: 0.5 − 0.1 and 0.4 − 0.3; the third seed of noise has no partner.
+    assert cells["gain"] == Aggregate(pytest.approx(0.25), pytest.approx(0.3 / 2**0.5), 2)
+    assert cells["both"] is None
+    assert all(cell.ours is None or cell.ours.n == 1 for cell in TABLE.cells(recipe, records, 1))
+
+
+def test_shortfall() -> None:
+    row, column, metric = Row("a"), Column("b"), TABLE.metrics[0]
+    for ours, expected in ((0.5, 0.1), (0.6, None), (0.7, None)):
+        cell = Cell(row, column, metric, Aggregate(ours, None, 1), Published(0.6))
+        assert cell.shortfall == (None if expected is None else pytest.approx(expected))
+    assert Cell(row, column, metric, None, Published(0.6)).shortfall is None
+
+
+RECIPE = """
+defaults: {dim: 16, epochs: 1}
+rows:
+  base:
+    settings: {model: refactor, alpha: 0.1, epochs: 2}
+    families: {fb237: {alpha: 0.2, n3: 0.1}}
+    datasets: {fb237_v2: {alpha: 0.3}}
+    selected: [fb237_v2]
+  near: {like: base, settings: {alpha: 0.4, layers: 3}, datasets: {fb237_v2: {n3: 0.2}}}
+"""
+
+
+def test_settings_are_merged_from_the_general_to_the_special(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
+    found = Recipe.read(tmp_path / "r.yaml")
+    shared = {"dim": 16, "epochs": 2, "model": "refactor"}
+    assert found.settings("base", "nell_v1") == shared | {"alpha": 0.1}
+    assert found.settings("base", "fb237_v1") == shared | {"alpha": 0.2, "n3": 0.1}
+    assert found.settings("base", "fb237_v2") == shared | {"alpha": 0.3, "n3": 0.1}
+    assert found.settings("near", "nell_v1") == shared | {"alpha": 0.4, "layers": 3}
+    assert found.settings("near", "fb237_v2") == shared | {"alpha": 0.3, "layers": 3, "n3": 0.2}
+    assert [found.is_selected("base", name) for name in ("fb237_v1", "fb237_v2")] == [False, True]
+    assert not found.is_selected("near", "fb237_v2")  # a search for one row is none for another
+    assert [family_of(name) for name in ("WN18RR_v3", "CoDEx-S", "FB15k-237")] == ["WN18RR", "CoDEx-S", "FB15k-237"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rows: {a: {setings: {}}}", "did you mean 'settings'"),
+        ("rowz: {}", "did you mean 'rows'"),
+        ("rows: {a: {like: b}}", "row 'a' is like 'b'"),
+        ("rows: {a: {like: b}, b: {like: a}}", "which is no other row"),
+        ("rows: {a: {members: [{row: b}]}}", "the member 'b', which is no row that can be trained"),
+        ("rows: {a: {members: [{row: a}]}}", "the member 'a', which is no row that can be trained"),
+        ("rows: {a: {members: [{row: a, seed: 1}]}}", "unknown key 'seed'"),
+    ],
+)
+def test_a_slip_in_a_recipe_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match=problem):
+        Recipe.read(tmp_path / "r.yaml")

@@ -19,10 +19,6 @@ Written by `scripts/results_table.py` from the JSON records in this folder; each
 the hardware and the seconds. Settings were searched on validation MRR only; the test split was asked once, with the
 settings chosen.
 """
-COMPLEXITY = """## Complexity
-
-What a training step costs as L, d and |T| grow, beside the paper's table: [complexity](complexity.md).
-"""
 
 
 def page() -> str:
@@ -45,8 +41,6 @@ def page() -> str:
         sections.append(_loading_section(records["loading_speed.json"]))
     if "depth.json" in records:
         sections.append(_depth_section(records["depth.json"]))
-    if "complexity.json" in records:
-        sections.append(COMPLEXITY)
     return "\n".join(sections)
 
 

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
+from refactorgnn.devices import usable_device
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
@@ -325,6 +328,30 @@ def reproduce(
         data_root=data_root,
         progress=progress,
     )
+
+
+def reproduce_complexity(
+    out: str | Path, *, accelerator: str = "auto", quick: bool = False, progress: bool = True
+) -> list[Path]:
+    """Measure what a training step costs as L, d and |T| grow; ``refactorgnn reproduce complexity``.
+
+    Args:
+        out: The folder of the record, its page and its figures.
+        accelerator: Where to compute: ``"auto"``, ``"cpu"``, ``"cuda"``, …
+        quick: Tiny sizes, to see that it works.
+        progress: Show a bar.
+
+    Returns:
+        The files that were written.
+    """
+    # Both import what only this needs: the system's resource counters, and matplotlib.
+    from refactorgnn.reproduce.complexity import ComplexityOptions, measure_complexity
+    from refactorgnn.reproduce.complexity_page import write_complexity
+
+    has_gpu = torch.cuda.is_available() if accelerator == "auto" else accelerator in ("cuda", "gpu")
+    device = "cuda" if has_gpu else ("cpu" if accelerator == "auto" else accelerator)
+    options = ComplexityOptions(quick=quick, device=str(usable_device(device)))
+    return write_complexity(measure_complexity(options, progress=progress), out)
 
 
 def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, progress: bool) -> KnowledgeGraph:

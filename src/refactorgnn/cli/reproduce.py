@@ -10,6 +10,7 @@ import typer
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, DataRoot
 from refactorgnn.cli.output import print_json, print_table, say
+from refactorgnn.errors import UserError
 from refactorgnn.reproduce.pages import our_text, published_text
 from refactorgnn.reproduce.recipe import RECIPES
 from refactorgnn.reproduce.reproduction import Reproduction
@@ -18,10 +19,17 @@ from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
 # Columns side by side in a terminal.
 _WIDTH = 4
 _FAILED = 1
-_CHOICES = ", ".join(f"{name} ({table.title[0].lower()}{table.title[1:]})" for name, table in TABLES.items())
+_COMPLEXITY = "complexity"
+_CHOICES = ", ".join(
+    [
+        *(f"{name} ({table.title[0].lower()}{table.title[1:]})" for name, table in TABLES.items()),
+        f"{_COMPLEXITY} (what a training step costs as L, d and |T| grow)",
+    ]
+)
 
 
 def reproduce(
+    context: typer.Context,
     table: Annotated[str, typer.Argument(metavar="TABLE", help=f"One of {_CHOICES}.", show_default=False)],
     recipe: Annotated[
         str,
@@ -64,6 +72,9 @@ def reproduce(
     refactorgnn reproduce inductive --datasets fb237_v1,nell_v1 --rows "ReFactorGNN(6) [T]" --jobs 4;
     refactorgnn reproduce inductive --show
     """
+    if table == _COMPLEXITY:
+        _complexity(context, accelerator, out if pages is None else pages, as_json)
+        return
     result = api.reproduce(
         table,
         recipe=recipe,
@@ -87,6 +98,20 @@ def reproduce(
     if result.failures:
         say(f"{len(result.failures)} experiment(s) failed; the same command tries those again, and no others.")
         raise typer.Exit(_FAILED)
+
+
+def _complexity(context: typer.Context, accelerator: str, folder: Path, as_json: bool) -> None:
+    """Measure the cost of training steps: no recipe, no seeds, no records but its own."""
+    for name in ("recipe", "datasets", "rows", "seeds", "jobs", "show", "keep_runs", "data_root"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"--{name.replace('_', '-')} is not for {_COMPLEXITY}, which trains nothing: leave it out.")
+    written = api.reproduce_complexity(folder, accelerator=accelerator)
+    if as_json:
+        print_json({"files": [str(path) for path in written]})
+        return
+    for path in written:
+        say(f"wrote {path}")
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from refactorgnn.reproduce.costs import Cost, used_records
+from refactorgnn.reproduce.figures import FIGURES
 from refactorgnn.reproduce.recipe import RECIPES, Recipe
 from refactorgnn.reproduce.records import Aggregate, Record
 from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Cell, Metric, Published, Row, Table
 from refactorgnn.storage import write_text
 
-# What draws the figure of a table, where one has a figure: called with the cells of a recipe and a path without an
-# ending, it writes that path with .svg and with .png.
-FIGURES: dict[str, Callable[[Sequence[Cell], Path], None]] = {}
 MISSING = "–"
 
 

@@ -118,20 +118,22 @@ def draw_depth(points: Sequence[DepthPoint], folder: str | Path, name: str) -> D
     """Draw test MRR (solid) and parameters (dashed) against the depth; points that are missing are not drawn.
 
     Args:
-        points: Points of one dataset, in any order.
+        points: Points in any order; there is a panel for each dataset.
         folder: Where to write ``NAME.svg`` and ``NAME.png``.
         name: What to call them.
     """
-    datasets = {point.dataset for point in points}
-    if len(datasets) != 1:
-        raise ValueError(f"a figure of depth is about one dataset, not {len(datasets)}")
+    datasets = sorted({point.dataset for point in points})
+    panels = [_depth_panel([point for point in points if point.dataset == dataset]) for dataset in datasets]
+    return draw_lines(panels, folder, name, caption=_depth_caption(points, datasets))
+
+
+def _depth_panel(points: Sequence[DepthPoint]) -> Panel:
     series: list[Series] = []
     for style, model in enumerate(("GAT", "ReFactorGNN")):
         found = sorted((point for point in points if point.model == model), key=lambda point: point.layers)
         if found:
             series += _depth_series(model, found, style)
-    panel = Panel("layers L", "test MRR", tuple(series), datasets.pop(), right_label="parameters")
-    return draw_lines([panel], folder, name, caption=_depth_caption(points))
+    return Panel("layers L", "test MRR", tuple(series), points[0].dataset, right_label="parameters")
 
 
 def draw_lines(
@@ -171,12 +173,12 @@ def _depth_series(model: str, points: Sequence[DepthPoint], style: int) -> list[
     return series
 
 
-def _depth_caption(points: Sequence[DepthPoint]) -> str:
+def _depth_caption(points: Sequence[DepthPoint], datasets: Sequence[str]) -> str:
     counts = sorted({point.num_seeds for point in points})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return (
         f"Test MRR (solid, left; mean ± standard deviation of {seeds} {'seed' if counts == [1] else 'seeds'}) and "
-        f"number of parameters (dashed, right) against the number of layers on {points[0].dataset}."
+        f"number of parameters (dashed, right) against the number of layers on {' and '.join(datasets)}."
     )
 
 

@@ -276,7 +276,12 @@ class ReFactorConv(nn.Module):
             sum_of_squares: AdaGrad's sums from the layers before.
             alpha: A step size to use instead of the layer's own, a learned one for instance.
         """
-        gradient = self.gradient(x, queries)
+        return self.move(x, self.gradient(x, queries), sum_of_squares, alpha=alpha)
+
+    def move(
+        self, x: Tensor, gradient: Tensor, sum_of_squares: Tensor | None = None, *, alpha: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The optimiser's step along ``gradient``, for all nodes or some; otherwise as :meth:`step`."""
         size = self.alpha if alpha is None else alpha
         if self.optimizer == "sgd":
             return x + size * gradient, None

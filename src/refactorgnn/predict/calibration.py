@@ -210,7 +210,7 @@ def fit_curve(false: _Counts, true: _Counts) -> Curve:
 
     parameters = np.array([1.0, 0.0])
     for _ in range(100):
-        p = 1 / (1 + np.exp(-(parameters @ design)))
+        p = np.exp(-np.logaddexp(0, -(parameters @ design)))
         gradient = design @ (total * p - target)
         hessian = (design * (total * p * (1 - p))) @ design.T + 1e-9 * np.eye(2)
         step, size = np.linalg.solve(hessian, gradient), 1.0

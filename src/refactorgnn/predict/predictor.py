@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from refactorgnn.errors import UserError
 from refactorgnn.models.base import LinkPredictor, QueryScorer
 from refactorgnn.predict.calibration import Calibration, calibration_of, fit_calibration
 from refactorgnn.predict.candidates import Kinds, ScoredQuestions, scored_questions
+from refactorgnn.predict.growing import Added, Facts, LocalState, Mode, Texts, grow
 from refactorgnn.runs import Run
 
 # A name or label, or an id.
-Name = str | int
+Name: TypeAlias = str | int
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Predictor:
         self.graph = graph
         self.bound: QueryScorer = model.bind(graph)
         self._run: Run | None = None
+        self._local: LocalState | None = None
         if calibration is not None:
             self.calibration = calibration
 
@@ -170,6 +172,24 @@ class Predictor:
             probabilities = self._probabilities(rows.log_odds[mine], asked[rows.places, 1])
             answers += self._answers(asked[rows.places], rows.scores[mine].tolist(), probabilities)
         return answers
+
+    def add(self, facts: Facts, texts: Texts | None = None, *, mode: Mode = "exact") -> Added:
+        """Put entities never seen, or a whole new graph, in, without training; see :mod:`refactorgnn.predict.growing`.
+
+        If anything is wrong with what is given, it is refused and the predictor stays as it was.
+
+        Args:
+            facts: Triples of names, a table of them, or a graph; entities old or new, known relations only.
+            texts: For new entities, a label or ``(label, description)`` by name, or a table of entity texts.
+            mode: ``"exact"`` runs the layers again on the grown graph; ``"local"`` computes the new entities only, in
+                milliseconds, the others staying where they are (ReFactor GNNs of finite depth).
+        """
+        calibration = self.calibration  # of the graph that has the validation split, before it grows
+        growth = grow(self.model, self.graph, facts, texts, mode=mode, local=self._local)
+        self.graph, self.bound, self._local = growth.graph, growth.bound, growth.local
+        self.calibration = calibration
+        self.__dict__.pop("kinds", None)
+        return growth.added
 
     def entity_id(self, name: Name) -> int:
         """The id of an entity given by name, label or id."""

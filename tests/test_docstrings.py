@@ -26,6 +26,8 @@ def test_every_function_of_the_api_has_an_example() -> None:
         refactorgnn.ensemble,
         refactorgnn.evaluate,
         refactorgnn.predict,
+        refactorgnn.load_predictor,
+        refactorgnn.explain,
         refactorgnn.load_graph,
     ):
         assert ">>> " in (function.__doc__ or ""), function.__name__

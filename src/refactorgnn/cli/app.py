@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, ensemble, model, train
+from refactorgnn.cli import data, ensemble, explain, model, predict, train
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -29,7 +29,8 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
-app.command("predict")(model.predict)
+app.command("predict")(predict.predict)
+app.command("explain")(explain.explain)
 app.add_typer(data.app, name="data")
 
 

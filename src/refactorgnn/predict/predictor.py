@@ -16,6 +16,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.models.base import LinkPredictor, QueryScorer
 from refactorgnn.predict.calibration import Calibration, calibration_of, fit_calibration
 from refactorgnn.predict.candidates import Kinds, ScoredQuestions, scored_questions
+from refactorgnn.predict.explaining import Explanation, explain_triple
 from refactorgnn.predict.growing import Added, Facts, LocalState, Mode, Texts, grow
 from refactorgnn.runs import Run
 
@@ -190,6 +191,26 @@ class Predictor:
         self.calibration = calibration
         self.__dict__.pop("kinds", None)
         return growth.added
+
+    def explain(
+        self, head: Name, relation: Name, tail: Name, *, depth: int = 1, num_counterfactuals: int = 0
+    ) -> Explanation:
+        """Why a triple has its score: its exact split, and what becomes of it without certain facts.
+
+        Args:
+            head: The head.
+            relation: The relation.
+            tail: The tail.
+            depth: How many layers to split, from the last one back.
+            num_counterfactuals: From how many facts to take away, one at a time, the model runs again: those that
+                contribute most; see :mod:`refactorgnn.predict.explaining`.
+        """
+        if self._local is not None:
+            raise UserError("states that were added with mode 'local' cannot be explained: add with mode 'exact'.")
+        triple = self._triple(head, relation, tail)
+        return explain_triple(
+            self.model, self.graph, self.bound, triple, depth=depth, num_counterfactuals=num_counterfactuals
+        )
 
     def entity_id(self, name: Name) -> int:
         """The id of an entity given by name, label or id."""

@@ -337,12 +337,12 @@ class ReFactorConv(nn.Module):
             num_samples=self.num_samples if self.training else None,
             dropout_rate=self.dropout if self.training else 0.0,
         )
-        if not self.n3:
-            return gradient
+        return gradient - self.shrinkage(x, queries.occurrences) if self.n3 else gradient
+
+    def shrinkage(self, x: Tensor, occurrences: Tensor) -> Tensor:
+        """The gradient of the regulariser, ``3 λ |x| x``, of nodes that occur so often in the triples."""
         shrinkage = 3 * self.n3 * self.scorer.modulus(x) * x
-        if self.n3_weighting == "triple":
-            shrinkage = shrinkage * queries.occurrences.to(x.dtype)[:, None]
-        return gradient - shrinkage
+        return shrinkage if self.n3_weighting == "entity" else shrinkage * occurrences.to(x.dtype)[:, None]
 
     def _queries(self, x: Tensor, edge_index: Tensor | QueryIndex, edge_type: Tensor | None) -> QueryIndex:
         if isinstance(edge_index, QueryIndex):

@@ -12,6 +12,7 @@ from refactorgnn import api
 from refactorgnn.cli.model import AsJson, Device
 from refactorgnn.cli.output import print_json, print_table, say
 from refactorgnn.cli.predict import New, NewTexts
+from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.predict.explaining import Explanation, Term
 
 _NUM_COUNTERFACTUALS = 5
@@ -46,11 +47,11 @@ def explain(
     if as_json:
         print_json(reasons.to_dict())
         return
-    _print(reasons, rows)
+    _print(reasons, predictor.graph, rows)
 
 
-def _print(reasons: Explanation, most: int) -> None:
-    head, relation, tail = reasons.triple
+def _print(reasons: Explanation, graph: KnowledgeGraph, most: int) -> None:
+    head, relation, tail = _labels(graph, reasons.triple)
     say(
         f"({head}, {relation}, {tail}) scores {reasons.score:.4f}; among what is not known, the tail ranks "
         f"{reasons.tail_rank:g} and the head {reasons.head_rank:g}."
@@ -60,22 +61,24 @@ def _print(reasons: Explanation, most: int) -> None:
     for terms, name in ((reasons.by_tail, tail), (reasons.by_head, head)):
         if terms:
             print_table(
-                f"the score by what made the state of {name}", ["contribution", "from", "layer"], _rows(terms, most)
+                f"the score by what made the state of {name}",
+                ["contribution", "from", "layer"],
+                _rows(terms, graph, most),
             )
     if reasons.counterfactuals:
         print_table(
             "without the fact, all layers run again",
             ["fact", "score", "change", "tail rank", "head rank"],
             [
-                [_fact(one.fact), one.score, one.score - reasons.score, one.tail_rank, one.head_rank]
+                [_fact(graph, one.fact), one.score, one.score - reasons.score, one.tail_rank, one.head_rank]
                 for one in reasons.counterfactuals
             ],
         )
 
 
-def _rows(terms: Sequence[Term], most: int) -> list[list[object]]:
+def _rows(terms: Sequence[Term], graph: KnowledgeGraph, most: int) -> list[list[object]]:
     rows: list[list[object]] = [
-        [term.contribution, term.kind if term.fact is None else _fact(term.fact), _layer(term.layers_back)]
+        [term.contribution, term.kind if term.fact is None else _fact(graph, term.fact), _layer(term.layers_back)]
         for term in terms[:most]
     ]
     if len(terms) > most:
@@ -84,8 +87,13 @@ def _rows(terms: Sequence[Term], most: int) -> list[list[object]]:
     return [*rows, [sum(term.contribution for term in terms), "the score", ""]]
 
 
-def _fact(fact: tuple[str, str, str]) -> str:
-    return " — ".join(fact)
+def _fact(graph: KnowledgeGraph, fact: tuple[str, str, str]) -> str:
+    return " — ".join(_labels(graph, fact))
+
+
+def _labels(graph: KnowledgeGraph, triple: tuple[str, str, str]) -> tuple[str, str, str]:
+    head, relation, tail = triple
+    return graph.label(graph.entities.id(head)), relation, graph.label(graph.entities.id(tail))
 
 
 def _layer(back: int) -> str:

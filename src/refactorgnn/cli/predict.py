@@ -11,7 +11,7 @@ from refactorgnn import api
 from refactorgnn.cli.model import AsJson, Device
 from refactorgnn.cli.output import print_json, print_table, say
 from refactorgnn.errors import UserError
-from refactorgnn.predict.predictor import Answer, Predictor
+from refactorgnn.predict.predictor import Answer, Predictor, Question
 
 New = Annotated[
     Path | None,
@@ -83,7 +83,7 @@ def predict(
         if as_json:
             print_json([answer.to_dict() for answer in found])
             return
-        _print(f"({head or '?'}, {relation or '?'}, {tail or '?'})", found, predictor)
+        _print(str(Question(head, relation, tail)), found, predictor)
 
 
 def _check_form(
@@ -126,6 +126,6 @@ def _print(question: str, found: list[Answer], predictor: Predictor) -> None:
     columns = ["", "answer", "entity", "score", *(["probability"] if calibrated else []), "found in"]
     print_table(question, columns, rows)
     if calibrated:
-        say(f"Probabilities: held-out validation facts differ by {calibrated.top_ece:.3f} on average at the top.")
+        say(f"On held-out questions the best answer's probability is off by {calibrated.top_ece:.3f} on average.")
     else:
         say("No probabilities: the graph has too few validation triples to tell.")

@@ -128,7 +128,7 @@ def fit_calibration(bound: QueryScorer, graph: KnowledgeGraph) -> Calibration | 
 
 
 def calibration_of(run: Run, bound: QueryScorer) -> Calibration | None:
-    """The calibration of a run, kept in its folder for the weights it was fitted with.
+    """The calibration of a run, kept in its folder for the weights it was fitted with; None as above.
 
     A folder that cannot be written is no mistake: the curves are then fitted each time.
     """
@@ -137,11 +137,13 @@ def calibration_of(run: Run, bound: QueryScorer) -> Calibration | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if (content["format"], content["weights_sha256"]) == (FORMAT, weights):
-            return None if content["calibration"] is None else Calibration.from_dict(content["calibration"])
+            return Calibration.from_dict(content["calibration"])
     except (OSError, ValueError, KeyError, TypeError):  # missing or damaged: it can always be made again
         pass
     calibration = fit_calibration(bound, run.graph)
-    content = {"format": FORMAT, "weights_sha256": weights, "calibration": calibration and calibration.to_dict()}
+    if calibration is None:
+        return None
+    content = {"format": FORMAT, "weights_sha256": weights, "calibration": calibration.to_dict()}
     try:
         write_text(path, json.dumps(content, indent=2) + "\n")
     except FileError as error:

@@ -185,9 +185,9 @@ def _split(
         scale = _scale(one, number, entity) * wanted
         gradient = layer.gradient(states, queries)[entity]
         if layer.n3:
-            shrunk = gradient - _without_n3(one, states, queries)[entity]
-            parts["regulariser", back, None] = _dot(shrunk, scale)
-            gradient = gradient - shrunk
+            shrunk = layer.shrinkage(states[[entity]], queries.occurrences[[entity]])[0]
+            parts["regulariser", back, None] = -_dot(shrunk, scale)
+            gradient = gradient + shrunk
         messages = _messages(one, states, queries, entity, graph.num_relations)
         for fact, message in messages.items():
             parts["fact", back, fact] = _dot(message, scale)
@@ -208,15 +208,6 @@ def _scale(one: Trace, number: int, entity: int) -> Tensor:
         return size
     moved = sums[entity] > 0
     return torch.where(moved, size / (torch.where(moved, sums[entity], 1).sqrt() + layer.epsilon), 0)
-
-
-def _without_n3(one: Trace, states: Tensor, queries: QueryIndex) -> Tensor:
-    layer = one.model.layer
-    weight, layer.n3 = layer.n3, 0.0
-    try:
-        return layer.gradient(states, queries)
-    finally:
-        layer.n3 = weight
 
 
 def _messages(one: Trace, states: Tensor, queries: QueryIndex, entity: int, num_relations: int) -> dict[Triple, Tensor]:

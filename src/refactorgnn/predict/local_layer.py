@@ -69,12 +69,7 @@ def gradient_at(layer: ReFactorConv, states: Tensor, queries: QueryIndex, lse: T
     gradient = gradient + scorer.candidates_adjoint(
         _as_candidates(layer, scorer, states, queries, lse, entities), states[entities]
     )
-    if not layer.n3:
-        return gradient
-    shrinkage = 3 * layer.n3 * scorer.modulus(states[entities]) * states[entities]
-    if layer.n3_weighting == "triple":
-        shrinkage = shrinkage * queries.occurrences[entities].to(states.dtype)[:, None]
-    return gradient - shrinkage
+    return gradient - layer.shrinkage(states[entities], queries.occurrences[entities]) if layer.n3 else gradient
 
 
 def _as_subjects(

@@ -229,12 +229,11 @@ class Predictor:
 
     def _asked(self, question: Question) -> tuple[int, int]:
         """Subject and relation of a question for an entity, a head question by way of the reciprocal."""
+        given = question.tail if question.head is None else question.head
+        assert given is not None
         assert question.relation is not None
-        relation = self.relation_id(question.relation)
-        if question.head is not None:
-            return self.entity_id(question.head), relation
-        assert question.tail is not None
-        return self.entity_id(question.tail), relation + self.graph.num_relations
+        subject, relation = self.entity_id(given), self.relation_id(question.relation)
+        return subject, relation + (self.graph.num_relations if question.head is None else 0)
 
     def _scored(self, subjects: Tensor, relations: Tensor) -> Iterator[ScoredQuestions]:
         return scored_questions(self.bound, self.graph.queries(), subjects, relations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ import refactorgnn
 from refactorgnn import KnowledgeGraph, Predictor, Run, UserError
 from refactorgnn.data.loading import load_graph
 from refactorgnn.data.queries import QueryIndex
+from refactorgnn.data.text_features import TextFeatures as TextVectors
+from refactorgnn.data.text_features import entity_texts
 from refactorgnn.layers import ReFactorConv
 from refactorgnn.models.base import EmbeddingScorer
 from refactorgnn.models.ensemble import Ensemble
+from refactorgnn.models.features import make_features
 from refactorgnn.predict.local_layer import gradient_at, grown_normalisers, normalisers
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
@@ -159,7 +163,7 @@ def test_local_answers_nearly_as_well_as_exact_when_a_twentieth_comes_back(part_
     model = part_run.load_model()
     exact, local = Predictor(model, small), Predictor(model, small)
     exact.add(back)
-    seconds = local.add(back, mode="local").seconds
+    local.add(back, mode="local")
     asked = [
         (names[h], relations[r], names[t])
         for h, r, t in graph.triples("valid", "test").tolist()
@@ -167,7 +171,6 @@ def test_local_answers_nearly_as_well_as_exact_when_a_twentieth_comes_back(part_
     ]
     assert len(asked) > 30
     good, near = newcomers_mrr(exact, asked), newcomers_mrr(local, asked)
-    print(f"exact {good:.3f} local {near:.3f} of {len(asked)} in {seconds:.3f} s")
     assert good > 0.1
     assert abs(good - near) < 0.05
     ours, theirs = states_of(local.bound)[0], states_of(exact.bound)[0]
@@ -256,3 +259,26 @@ def test_a_whole_new_graph_comes_in(part_run: Run) -> None:
     assert other.texts is not None
     assert texts["Abidjan"] == other.texts["description"][city].as_py() != ""
     assert predictor.calibration == Predictor.load(part_run).calibration
+
+
+def _fake_encoding(graph: KnowledgeGraph, *_: Any, **__: Any) -> TextVectors:
+    """A vector for each text that depends on that text alone."""
+    rows = [
+        torch.randn(6, generator=torch.Generator().manual_seed(zlib.crc32(text.encode())))
+        for text in entity_texts(graph)[0]
+    ]
+    return TextVectors(torch.stack(rows), 0, {})
+
+
+def test_features_of_a_few_are_those_rows_of_all(graph: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refactorgnn.data.text_features.encode_texts", _fake_encoding)
+    features = make_features("text+signature+random", 8, graph)  # a projection from 6 to 8
+    grown = graph.grown(["Mu"], torch.tensor([[graph.num_entities, 0, 3]]), [("Mu", "A country.")])
+    queries, some = grown.queries("train"), torch.tensor([0, 7, graph.num_entities])
+    with torch.no_grad():
+        whole = features(grown, queries, 1)
+        assert torch.allclose(features.rows(grown, queries, some, 1), whole[some], atol=1e-6)
+        other = graph.grown(["Mu"], torch.tensor([[graph.num_entities, 0, 3]]), [("Mu", "A fish.")])
+        changed = features(other, queries, 1)  # the same names, another text: nothing old may be found again
+    assert torch.equal(changed[:-1], whole[:-1])
+    assert not torch.allclose(changed[-1], whole[-1], atol=1e-3)

@@ -305,7 +305,7 @@ def test_a_graph_with_entities_the_lookup_model_does_not_know(cli: Cli, tiny_run
         (["--head", "person 3", "--relation", "acros"], ["unknown relation 'acros'", "mean 'across'", "twin of"]),
         (["--head", "person 3", "--tail", "person 4", "--relation", "across"], ["one unknown", "either head or tail"]),
         (["--relation", "across"], ["one unknown", "either head or tail"]),
-        (["--head", "person 3"], ["missing option", "--relation"]),
+        (["--head", "person 3"], ["one unknown", "head and tail"]),
         (["--head", "person 3", "--relation", "across", "-k", "0"], ["k=0", "at least 1"]),
         (["--head", "person 3", "--relation", "across", "-k", "-5"], ["k=-5", "at least 1"]),
         (["--head", "person 3", "--relation", "across", "-k", "many"], ["'-k'", "'many'"]),

@@ -213,7 +213,7 @@ def test_the_scripted_form_of_predict(given: str, cli: Cli, tiny_run: Run) -> No
     expected = refactorgnn.predict(tiny_run, relation="across", k=10, **question)
     assert answers == [answer.to_dict() for answer in expected]
     assert len(answers) == 10
-    assert list(answers[0]) == ["entity", "label", "score", "known", "split"]
+    assert list(answers[0]) == ["entity", "label", "score", "known", "split", "probability"]
 
 
 def test_predict_for_people_shows_names_as_they_are(cli: Cli, tiny_run: Run) -> None:
@@ -324,7 +324,8 @@ COMMANDS = _commands(typer.main.get_command(app))
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        "", "train", "ensemble", "evaluate", "predict", "reproduce", "data", "data list", "data info", "data convert",
+        "", "train", "tune", "ensemble", "evaluate", "predict", "explain", "reproduce",
+        "data", "data list", "data info", "data convert",
     }  # fmt: skip
 
 

@@ -94,8 +94,8 @@ def stop_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def encode(graph: KnowledgeGraph, *_: object) -> TextFeatures:
         return TextFeatures(torch.zeros(graph.num_entities, 256), 0, {})
 
-    monkeypatch.setattr("refactorgnn.api.make_fabric", lambda config: None)
-    monkeypatch.setattr("refactorgnn.api.launch", refuse)
+    monkeypatch.setattr("refactorgnn.api.training.make_fabric", lambda config: None)
+    monkeypatch.setattr("refactorgnn.api.training.launch", refuse)
     monkeypatch.setattr("refactorgnn.data.text_features.encode_texts", encode)
 
 

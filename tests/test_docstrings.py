@@ -21,7 +21,7 @@ def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     module = importlib.import_module(name)
     examples = [test for test in doctest.DocTestFinder().find(module) if test.examples]
     if importlib.util.find_spec("optuna") is None:  # the extra `tune`, which developers have
-        examples = [test for test in examples if test.name != "refactorgnn.api.tune"]
+        examples = [test for test in examples if test.name != "refactorgnn.api.training.tune"]
     runner = doctest.DocTestRunner()
     for example in examples:
         runner.run(example)
@@ -36,6 +36,8 @@ def test_every_function_of_the_api_has_an_example() -> None:
         refactorgnn.evaluate,
         refactorgnn.predict,
         refactorgnn.reproduce,
+        refactorgnn.load_predictor,
+        refactorgnn.explain,
         refactorgnn.load_graph,
     ):
         assert ">>> " in (function.__doc__ or ""), function.__name__

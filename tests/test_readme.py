@@ -11,7 +11,9 @@ import pytest
 
 from tests.conftest import Cli
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 # Those on public benchmarks need a copy of them, and are measured in docs/results.
 LINES = README.replace("\\\n", "").splitlines()
@@ -41,3 +43,19 @@ def test_commands_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             arguments += QUICK  # the last of two values counts
         outcome = cli(*arguments)
         assert outcome.code == 0, (command, outcome.err)
+
+
+def test_the_tour_can_be_taken(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts = re.search(r"```text\n(Atlantis\t.*?)```", TOUR, flags=re.DOTALL)
+    assert facts is not None
+    (tmp_path / "atlantis.tsv").write_text(facts[1], encoding="utf-8")
+    (tmp_path / "questions.csv").write_text("head,relation,tail\nFrance,borders,\n,speaks,French\n", encoding="utf-8")
+    commands = [line for line in TOUR.replace("\\\n", "").splitlines() if line.startswith("refactorgnn ")]
+    assert len(commands) == 8
+    for command in commands:
+        arguments = shlex.split(command)[1:]
+        outcome = cli(*arguments, *(QUICK if arguments[0] == "train" else ()))
+        assert outcome.code == 0, (command, outcome.err)
+    for block in re.findall(r"```python\n(.*?)```", TOUR, flags=re.DOTALL):
+        exec(compile(block, "use.md", "exec"), {})

@@ -1,13 +1,13 @@
 """refactorgnn: knowledge-graph completion on entities never seen in training.
 
 The pieces: graphs (:func:`load_graph`, :class:`KnowledgeGraph`), the exact ReFactor layer (:class:`ReFactorConv`), the
-yardstick (:func:`evaluate`), and models trained, tuned, combined and asked by :func:`train`, :func:`tune`,
-:func:`ensemble` and :func:`predict`.
+yardstick (:func:`evaluate`), and models trained, tuned, combined, asked and explained by :func:`train`, :func:`tune`,
+:func:`ensemble`, :func:`predict` and :func:`explain`.
 """
 
 from importlib import metadata
 
-from refactorgnn.api import ensemble, evaluate, predict, reproduce, train, tune
+from refactorgnn.api import ensemble, evaluate, explain, load_predictor, predict, reproduce, train, tune
 from refactorgnn.data.graph import InductivePair, KnowledgeGraph
 from refactorgnn.data.loading import load_graph, load_pair
 from refactorgnn.errors import UserError
@@ -28,8 +28,10 @@ __all__ = [
     "__version__",
     "ensemble",
     "evaluate",
+    "explain",
     "load_graph",
     "load_pair",
+    "load_predictor",
     "make_scorer",
     "predict",
     "reproduce",

@@ -276,7 +276,12 @@ class ReFactorConv(nn.Module):
             sum_of_squares: AdaGrad's sums from the layers before.
             alpha: A step size to use instead of the layer's own, a learned one for instance.
         """
-        gradient = self.gradient(x, queries)
+        return self.move(x, self.gradient(x, queries), sum_of_squares, alpha=alpha)
+
+    def move(
+        self, x: Tensor, gradient: Tensor, sum_of_squares: Tensor | None = None, *, alpha: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The optimiser's step along ``gradient``, for all nodes or some; otherwise as :meth:`step`."""
         size = self.alpha if alpha is None else alpha
         if self.optimizer == "sgd":
             return x + size * gradient, None
@@ -332,12 +337,12 @@ class ReFactorConv(nn.Module):
             num_samples=self.num_samples if self.training else None,
             dropout_rate=self.dropout if self.training else 0.0,
         )
-        if not self.n3:
-            return gradient
+        return gradient - self.shrinkage(x, queries.occurrences) if self.n3 else gradient
+
+    def shrinkage(self, x: Tensor, occurrences: Tensor) -> Tensor:
+        """The gradient of the regulariser, ``3 λ |x| x``, of nodes that occur so often in the triples."""
         shrinkage = 3 * self.n3 * self.scorer.modulus(x) * x
-        if self.n3_weighting == "triple":
-            shrinkage = shrinkage * queries.occurrences.to(x.dtype)[:, None]
-        return gradient - shrinkage
+        return shrinkage if self.n3_weighting == "entity" else shrinkage * occurrences.to(x.dtype)[:, None]
 
     def _queries(self, x: Tensor, edge_index: Tensor | QueryIndex, edge_type: Tensor | None) -> QueryIndex:
         if isinstance(edge_index, QueryIndex):

@@ -67,6 +67,9 @@ class Scorer(ABC):
 class DotScorer(Scorer):
     """A score that is a dot product: ``Γ(s, r, o) = query(h_s, ψ_r) · candidate(h_o)``."""
 
+    # Whether query and candidate are linear in the states, so that a sum of states has the sum of their scores.
+    is_bilinear = True
+
     @abstractmethod
     def query(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """``(Q, D), (Q, R) → (Q, C)``."""
@@ -222,6 +225,8 @@ class TransE(DotScorer):
     Expanded, it is the dot product ``2 (h_s + ψ_r) · h_o`` plus a bias ``−‖h_o‖²`` of the candidate and a bias
     ``−‖h_s + ψ_r‖²`` of the query. The two biases are two more columns, so that all dot-product code serves.
     """
+
+    is_bilinear = False
 
     def query(self, subjects: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         moved = subjects + relations

@@ -1,4 +1,4 @@
-"""The command line: ``refactorgnn train | ensemble | evaluate | predict | reproduce | data``.
+"""The command line: ``refactorgnn train | tune | ensemble | evaluate | predict | explain | reproduce | data``.
 
 Every command is a thin layer over :mod:`refactorgnn.api`. Results go to standard output (``--json`` for machines),
 progress and errors to standard error. Exit codes: 0 done, 1 nobody takes the output or an experiment of ``reproduce``

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, ensemble, model, reproduce, train, tune
+from refactorgnn.cli import data, ensemble, explain, model, predict, reproduce, train, tune
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -30,7 +30,8 @@ app.command("train")(train.train)
 app.command("tune")(tune.tune)
 app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
-app.command("predict")(model.predict)
+app.command("predict")(predict.predict)
+app.command("explain")(explain.explain)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 

@@ -1,4 +1,4 @@
-"""``refactorgnn evaluate`` and ``predict``."""
+"""``refactorgnn evaluate``, and the options that commands share."""
 
 from __future__ import annotations
 
@@ -100,28 +100,3 @@ def _record(run: Run, result: Evaluation, device: str) -> dict[str, Any]:
         "training": {key: run.sidecar.get(key) for key in ("best_epoch", "valid_mrr", "seconds", "trained_with")},
         "evaluated_with": provenance(device),
     }
-
-
-def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder made by train.")],
-    relation: Annotated[str, typer.Option(help="The relation.")],
-    head: Annotated[str | None, typer.Option(help="The head, to ask for tails.", show_default=False)] = None,
-    tail: Annotated[str | None, typer.Option(help="The tail, to ask for heads.", show_default=False)] = None,
-    k: Annotated[int, typer.Option("-k", help="The number of answers.")] = 10,
-    include_known: Annotated[
-        bool, typer.Option("--include-known", help="Also show answers that the graph already has.")
-    ] = False,
-    device: Device = "cpu",
-    as_json: AsJson = False,
-) -> None:
-    """Ask a trained run for the most likely heads or tails.
-
-    Example: refactorgnn predict runs/countries --head France --relation borders -k 5
-    """
-    answers = api.predict(run, relation=relation, head=head, tail=tail, k=k, include_known=include_known, device=device)
-    if as_json:
-        print_json([answer.to_dict() for answer in answers])
-        return
-    question = f"({head or '?'}, {relation}, {tail or '?'})"
-    rows = [[place, a.label, a.entity, a.score, a.split or "new"] for place, a in enumerate(answers, start=1)]
-    print_table(question, ["", "answer", "entity", "score", "found in"], rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -129,6 +129,9 @@ ENTITIES = Layout(
     unique="entity",
     column_type=pa.string(),
 )
+
+# A triple with one unknown, left empty.
+QUESTIONS = replace(TRIPLES, rows="questions", required=(), blanks=False, column_type=pa.string())
 
 
 def encode(column: pa.ChunkedArray) -> pa.ChunkedArray:

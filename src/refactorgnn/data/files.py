@@ -13,15 +13,17 @@ Text and RDF files may be compressed (``.tsv.gz``). Every problem is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from refactorgnn.data.columns import ENTITIES, TRIPLES, encode
+from refactorgnn.data.columns import ENTITIES, QUESTIONS, TRIPLES, encode
 from refactorgnn.data.content import check_is_file, open_output, read_bytes
 from refactorgnn.data.rdf import RDF_SUFFIXES, read_rdf, write_rdf
 from refactorgnn.data.tabular import (
@@ -85,6 +87,61 @@ def read_entities(path: str | Path) -> pa.Table:
     else:
         table = read_text(path, read_bytes(path), suffix, ENTITIES)
     return _fill_texts(table)
+
+
+def read_questions(path: str | Path) -> pa.Table:
+    """Read a table of questions: columns ``head``, ``relation`` and ``tail``, strings, empty where unknown."""
+    path = Path(path)
+    suffix = _format_of(path, TABLE_SUFFIXES)
+    if suffix == ".parquet":
+        return read_parquet(path, QUESTIONS)
+    return read_text(path, read_bytes(path), suffix, QUESTIONS)
+
+
+class TableWriter:
+    """Writes a table piece by piece, in the format that the file's name says; the file appears when it is complete.
+
+    Args:
+        path: The file; an existing one is replaced.
+        schema: The columns. In text files numbers are written in decimal and a missing value as nothing.
+    """
+
+    def __init__(self, path: str | Path, schema: pa.Schema) -> None:
+        self.path = Path(path)
+        self.schema = schema
+        self._suffix = _format_of(self.path, TABLE_SUFFIXES, writing=True)
+        self._stack = ExitStack()
+        self._write: Callable[[pa.Table], None] | None = None
+
+    def __enter__(self) -> TableWriter:
+        if self._suffix == ".parquet":
+            temporary = self._stack.enter_context(atomic_path(self.path))
+            self._write = self._stack.enter_context(pq.ParquetWriter(temporary, self.schema)).write_table
+            return self
+        stream, dialect = self._stack.enter_context(open_output(self.path)), text_dialect(self._suffix)
+        stream.write((dialect.delimiter.join(self.schema.names) + "\n").encode())
+
+        def write(table: pa.Table) -> None:
+            encoded = pa.table({name: encode(_as_text(table.column(name))) for name in table.column_names})
+            check_writable(self.path, encoded, dialect)
+            write_text(stream, encoded, dialect, header=False)
+
+        self._write = write
+        return self
+
+    def write(self, rows: Mapping[str, Sequence[object]]) -> None:
+        """Add rows, given column by column."""
+        assert self._write is not None, "a writer is used in a with statement"
+        table = pa.table(dict(rows), schema=self.schema)
+        if table.num_rows:
+            self._write(table)
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(column.cast(pa.string()), "")
 
 
 def write_triples(table: pa.Table, path: str | Path, texts: pa.Table | None = None) -> None:

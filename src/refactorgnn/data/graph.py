@@ -137,6 +137,34 @@ class KnowledgeGraph:
             splits[split] = torch.stack([head, translation[relation], tail], dim=1)
         return replace(self, relations=relations, splits=splits, _indices={})
 
+    def only(self, entities: Tensor) -> KnowledgeGraph:
+        """These entities with their texts, and no facts."""
+        names = self.entities.names.take(pa.array(entities.cpu().numpy()))
+        texts = None if self.texts is None else self.texts.take(pa.array(entities.cpu().numpy()))
+        return replace(self, entities=Vocabulary(names, "entity"), splits={}, texts=texts, _indices={})
+
+    def grown(self, names: Sequence[str], facts: Tensor, texts: Sequence[tuple[str, str]]) -> KnowledgeGraph:
+        """The graph with more entities, numbered behind the old ones, and more facts in its train split.
+
+        Args:
+            names: The names of the new entities.
+            facts: Triples of ids, old and new; shape ``(num_facts, 3)``.
+            texts: Label and description of each new entity.
+        """
+        table = self.texts
+        if table is None and any(text != (name, "") for name, text in zip(names, texts, strict=True)):
+            table = pa.table(
+                {"entity": self.entities.names, "label": self.entities.names, "description": [""] * self.num_entities}
+            )
+        if table is not None:
+            labels, descriptions = [label for label, _ in texts], [description for _, description in texts]
+            columns = {"entity": list(names), "label": labels, "description": descriptions}
+            more = pa.table({name: pa.array(column, pa.string()) for name, column in columns.items()})
+            table = pa.concat_tables([table.cast(more.schema), more]).combine_chunks()
+        entities = Vocabulary(pa.concat_arrays([self.entities.names, pa.array(names, pa.string())]), "entity")
+        splits = {**self.splits, "train": torch.cat([self.triples("train"), facts])}
+        return replace(self, entities=entities, splits=splits, texts=table, _indices={})
+
     def _known_split(self, split: str) -> str:
         if split not in self.splits:
             have = ", ".join(self.splits) or "none"

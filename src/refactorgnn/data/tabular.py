@@ -329,11 +329,12 @@ def _check_rows(path: Path, columns: dict[str, pa.ChunkedArray], layout: Layout)
         seen[value] = row
 
 
-def write_text(stream: IO[bytes], table: pa.Table, dialect: Dialect) -> None:
-    """Write a table of encoded columns, which :func:`check_writable` has let pass, with a header."""
+def write_text(stream: IO[bytes], table: pa.Table, dialect: Dialect, *, header: bool = True) -> None:
+    """Write a table of encoded columns, which :func:`check_writable` has let pass, with a header or without."""
     values = [_escaped(column.chunk(0).dictionary, dialect) for column in table.columns]
     indices = [column.chunk(0).indices for column in table.columns]
-    stream.write((dialect.delimiter.join(table.column_names) + "\n").encode())
+    if header:
+        stream.write((dialect.delimiter.join(table.column_names) + "\n").encode())
     for start in range(0, table.num_rows, _ROWS_PER_WRITE):
         parts = [v.take(i.slice(start, _ROWS_PER_WRITE)) for v, i in zip(values, indices, strict=True)]
         lines = pc.binary_join_element_wise(*parts, dialect.delimiter).to_pylist()

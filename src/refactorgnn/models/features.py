@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +34,11 @@ class Features(nn.Module, ABC):
             queries: The facts that may be used, reciprocals included.
             draw: Which random draw, where there is randomness.
         """
+
+    def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:
+        """The features of ``entities`` alone, equal to those rows of the whole; shape ``(len(entities), dim)``."""
+        rows: Tensor = self(graph, queries, draw)[entities]
+        return rows
 
     @abstractmethod
     def provenance(self) -> dict[str, Any]:
@@ -83,6 +89,13 @@ class SignatureFeatures(Features):
         counts.index_put_((queries.subjects, queries.relations), edges, accumulate=True)
         return _product(counts.log1p(), self.weight)
 
+    def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:  # noqa: D102
+        own = queries.by_subject.take_rows(entities)
+        counts = self.weight.new_zeros(len(entities), queries.num_relations)
+        edges = queries.answers.counts[own.columns].to(counts.dtype)
+        counts.index_put_((own.rows, queries.relations[own.columns]), edges, accumulate=True)
+        return _product(counts.log1p(), self.weight)
+
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {"signature": {"num_relations": self.weight.shape[0], "initial_scale": self.scale}}
 
@@ -100,7 +113,7 @@ class TextFeatures(Features):
     def __init__(self, dim: int, graph: KnowledgeGraph, encoder: str | None = None, seed: int = 0) -> None:
         super().__init__()
         self.encoder = encoder
-        self._encoded: dict[str, Tensor] = {}
+        self._encoded: dict[str, tuple[pa.Table | None, Tensor]] = {}
         self._about: dict[str, Any] = {}
         width = self._matrix(graph).shape[1]
         self.projection: nn.Parameter | None = None
@@ -109,21 +122,29 @@ class TextFeatures(Features):
             self.projection = nn.Parameter(torch.randn(width, dim, generator=generator) / width**0.5)
 
     def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
-        matrix = self._matrix(graph).to(queries.subjects.device)
+        return self._projected(self._matrix(graph).to(queries.subjects.device))
+
+    def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:  # noqa: D102
+        from refactorgnn.data.text_features import encode_texts
+
+        return self._projected(encode_texts(graph.only(entities), self.encoder).matrix.to(entities.device))
+
+    def _projected(self, matrix: Tensor) -> Tensor:
         return matrix if self.projection is None else _product(matrix, self.projection)
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {"text": self._about}
 
     def _matrix(self, graph: KnowledgeGraph) -> Tensor:
-        key = graph.entities.sha256
-        if key not in self._encoded:
+        texts, matrix = self._encoded.get(graph.entities.sha256, (None, None))
+        if matrix is None or not (texts is graph.texts or (texts and graph.texts and texts.equals(graph.texts))):
             from refactorgnn.data.text_features import encode_texts
 
             encoded = encode_texts(graph, self.encoder)
-            self._encoded[key] = encoded.matrix
+            matrix = encoded.matrix
+            self._encoded[graph.entities.sha256] = graph.texts, matrix
             self._about = {**encoded.provenance, "num_without_text": encoded.num_without_text}
-        return self._encoded[key]
+        return matrix
 
 
 class SumOfFeatures(Features):
@@ -135,6 +156,10 @@ class SumOfFeatures(Features):
 
     def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
         return torch.stack([part(graph, queries, draw) for part in self.parts]).sum(0)
+
+    def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:  # noqa: D102
+        parts = (cast(Features, part) for part in self.parts)
+        return torch.stack([part.rows(graph, queries, entities, draw) for part in parts]).sum(0)
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {name: about for part in self.parts for name, about in part.provenance().items()}  # type: ignore[operator]

@@ -103,8 +103,11 @@ class ReFactorGNN(StateEncoder):
         self, states: Tensor, queries: QueryIndex, sums: Tensor | None, layer: int
     ) -> tuple[Tensor, Tensor | None]:
         """Layer number ``layer`` over all its edges or a mini-batch of them, with what its optimiser carries on."""
-        alpha = None if self.log_steps is None else self.log_steps[layer].exp()
-        return self.layer.cascade(states, [queries], sums, induced=self.induced, alpha=alpha)
+        return self.layer.cascade(states, [queries], sums, induced=self.induced, alpha=self.learned_step(layer))
+
+    def learned_step(self, layer: int) -> Tensor | None:
+        """The step size that layer number ``layer`` has learned, if it learns one."""
+        return None if self.log_steps is None else self.log_steps[layer].exp()
 
     def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
         """The states after ``L`` layers over ``queries``; shape ``(num_entities, dim)``."""

@@ -1,5 +1,5 @@
 """Answers by name from a trained run."""
 
-from refactorgnn.predict.predictor import Answer, Predictor
+from refactorgnn.predict.predictor import Answer, Predictor, Question
 
-__all__ = ["Answer", "Predictor"]
+__all__ = ["Answer", "Predictor", "Question"]

@@ -1,0 +1,115 @@
+"""The candidates of a question: their scores and log-odds, which are known already, which are of the right kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.models.base import QueryScorer
+from refactorgnn.ops.chunked import chunks, rows_within
+from refactorgnn.ops.sparse import SparsePattern
+
+# Bytes of |V|-wide temporaries, whatever the number of questions.
+DEFAULT_ANSWER_BUDGET = 128 * 2**20
+# |V|-wide float64 matrices alive at once: scores, log-odds and what they are made of.
+_BUFFERS = 6
+# Log-odds are kept within ±40: there a probability is 0 or 1 to the last digit of a float64.
+MOST_LOG_ODDS = 40.0
+
+
+@dataclass(frozen=True)
+class ScoredQuestions:
+    """A chunk of questions with all their candidates.
+
+    Args:
+        places: Which of the questions asked these are.
+        scores: The model's scores; shape ``(num_questions, num_entities)``.
+        log_odds: See :func:`log_odds`; of the same shape, float64.
+        known: Whether the graph has the fact; of the same shape.
+    """
+
+    places: slice
+    scores: Tensor
+    log_odds: Tensor
+    known: Tensor
+
+
+def scored_questions(
+    bound: QueryScorer,
+    known: QueryIndex,
+    subjects: Tensor,
+    relations: Tensor,
+    memory_budget: int = DEFAULT_ANSWER_BUDGET,
+) -> Iterator[ScoredQuestions]:
+    """Score all entities as answers to questions ``(subject, relation, ?)``, chunk by chunk: one product for each.
+
+    Args:
+        bound: The model, bound to the graph.
+        known: The facts that count as known.
+        subjects: Shape ``(num_questions,)``.
+        relations: Shape ``(num_questions,)``, reciprocals included.
+        memory_budget: Bytes of temporaries.
+    """
+    device = bound.device
+    for places in chunks(len(subjects), rows_within(memory_budget, bound.num_entities, _BUFFERS, itemsize=8)):
+        asked = subjects[places], relations[places]
+        with torch.no_grad():
+            scores = bound.scores(asked[0].to(device), asked[1].to(device))
+        is_known = dense(known.objects_of(*asked)).to(device)
+        yield ScoredQuestions(places, scores, log_odds(scores, is_known), is_known)
+
+
+def dense(pattern: SparsePattern) -> Tensor:
+    """The pattern as a matrix of booleans."""
+    matrix = torch.zeros(pattern.num_rows, pattern.num_columns, dtype=torch.bool)
+    matrix[pattern.rows, pattern.columns] = True
+    return matrix
+
+
+def log_odds(scores: Tensor, known: Tensor) -> Tensor:
+    """``s_u − log Σ exp(s_w)`` over the candidates ``w ≠ u`` that are not known: the softmax's log-odds of ``u``.
+
+    A score is a logit among the candidates of one question and says nothing beside those of another; log-odds can be
+    compared. Known answers would take the mass from what is still to be found, so they do not compete; a known answer
+    itself is seen as if it were not known.
+
+    Args:
+        scores: Shape ``(num_questions, num_entities)``.
+        known: Of the same shape.
+
+    Returns:
+        Float64 within ±40; within a question, ascending with the score.
+    """
+    wide = scores.double()
+    total = torch.logsumexp(wide.masked_fill(known, -torch.inf), dim=1, keepdim=True)
+    behind = wide - total
+    # log(Σ_{w≠u} / Σ) = log(1 − P(u)); rounding may lift a lone candidate's share above 1.
+    others = torch.where(known, 0.0, torch.log(-torch.expm1(behind.clamp(max=0.0))))
+    return (behind - others).clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
+
+
+class Kinds:
+    """Which entities the facts show as objects of each relation and reciprocal: its range, its domain.
+
+    Args:
+        queries: The facts, reciprocals included.
+    """
+
+    def __init__(self, queries: QueryIndex) -> None:
+        answers = queries.answers
+        seen = torch.unique(queries.relations[answers.rows] * queries.num_entities + answers.columns)
+        counts = torch.bincount(seen // queries.num_entities, minlength=queries.num_relations)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self._pattern = SparsePattern(offsets, seen % queries.num_entities, queries.num_entities)
+
+    def of(self, relation: int) -> Tensor:
+        """The entities that were seen as objects of ``relation``, sorted."""
+        return self._pattern.slice_rows(slice(relation, relation + 1)).columns
+
+    def masks(self, relations: Tensor) -> Tensor:
+        """Whether each entity was seen as an object of each relation; shape ``(len(relations), num_entities)``."""
+        return dense(self._pattern.take_rows(relations))

@@ -70,7 +70,13 @@ def _print(reasons: Explanation, graph: KnowledgeGraph, most: int) -> None:
             "without the fact, all layers run again",
             ["fact", "score", "change", "tail rank", "head rank"],
             [
-                [_fact(graph, one.fact), one.score, one.score - reasons.score, one.tail_rank, one.head_rank]
+                [
+                    _fact(graph, one.fact),
+                    one.score,
+                    one.score - reasons.score,
+                    f"{one.tail_rank:g}",
+                    f"{one.head_rank:g}",
+                ]
                 for one in reasons.counterfactuals
             ],
         )

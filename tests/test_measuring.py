@@ -26,7 +26,7 @@ def test_memory_that_was_given_back_counts() -> None:
     before = resident_mb()
     assert memory_added_mb(lambda: len(b"\1" * BLOCK)) == pytest.approx(64, abs=6)
     assert resident_mb() < before + 10
-    assert peak_mb() >= before
+    assert peak_mb() > resident_mb() + 40  # what is held now says nothing of it
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can forget a peak")

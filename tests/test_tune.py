@@ -200,7 +200,7 @@ def test_an_interrupted_search_goes_on_as_if_it_had_not_been(
         interrupt_at(11, patch)  # the third trial of one seed, or the second seed of the second trial
         stopped = cli(*arguments, "--out", out)
     assert stopped.code == 130
-    assert "a search with the same command" in stopped.err
+    assert "the same command goes on where this one was" in stopped.err
     assert (out / "work").is_dir()
     with (out / "journal.jsonl").open("a", encoding="utf-8") as journal:
         journal.write('{"op_code": 5, "worker')  # as a kill may leave it

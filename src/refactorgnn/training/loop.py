@@ -123,7 +123,12 @@ class _Training:
     """One process of a training: the model, its optimiser, and how far they have come."""
 
     def __init__(
-        self, run: Run, fabric: Fabric, *, progress: bool, on_validation: Callable[[int, float], None] | None
+        self,
+        run: Run,
+        fabric: Fabric,
+        *,
+        progress: bool,
+        on_validation: Callable[[int, float], None] | None = None,
     ) -> None:
         self.run = run
         self.on_validation = on_validation

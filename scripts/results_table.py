@@ -22,8 +22,8 @@ How often settings were tried, and the test split asked:
 
 - Infinite depth: about 880 models on UMLS, 92 on CoDEx-S and 13 on FB15k-237 were compared on validation before these
   runs, so the validation MRRs shown are those of the best of many.
-- umls-inf-distmult: seed 0 was asked first and had a test MRR of 0.9272, below the goal of 0.93; seeds 1 to 4 were added
-  after that was known. The mean over the five is the figure; it was not planned beforehand.
+- umls-inf-distmult: seed 0 was asked first and had a test MRR of 0.9272, below the goal of 0.93; seeds 1 to 4 were
+  added after that was known. The mean over the five is the figure; it was not planned beforehand.
 - fb237_v1-signature: the test split was asked more than once. The former settings gave Hits@10 0.6122 in an earlier
   version and 0.5585 (below the goal of 0.56) once relations and signatures no longer began as the same numbers. New
   settings were then searched, on validation, and asked with three seeds.

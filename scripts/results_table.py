@@ -1,4 +1,4 @@
-"""Write docs/results/README.md from the records beside it: no figure in it is typed by hand.
+"""Write docs/results/README.md from the records beside it: no figure in its tables is typed by hand.
 
 Run it after adding a record: ``python scripts/results_table.py``. A test compares the page with the records.
 """
@@ -18,7 +18,8 @@ INTRODUCTION = """# Results
 Written by `scripts/results_table.py` from the JSON records in this folder; each record holds the command, the commit,
 the hardware and the seconds. Settings were searched on validation MRR only.
 
-How often settings were tried, and the test split asked:
+How often settings were tried, and the test split asked (this list is written by hand; runs that were replaced have no
+record here):
 
 - Infinite depth: about 880 models on UMLS, 92 on CoDEx-S and 13 on FB15k-237 were compared on validation before these
   runs, so the validation MRRs shown are those of the best of many.

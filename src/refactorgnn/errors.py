@@ -55,3 +55,14 @@ def unknown_name(kind: str, name: str, choices: Sequence[str], *, list_all: bool
         return UserError(f"unknown {kind} {name!r}: did you mean {' or '.join(map(repr, closest))} ({rest})?")
     remedy = f"choose one of {all_of_them}" if list_all else f"none of the {len(choices):,} known names is like it"
     return UserError(f"unknown {kind} {name!r}: {remedy}.")
+
+
+def joined_names(kind: str, names: list[str], choices: Sequence[str]) -> list[str]:
+    """``names`` that were joined with ``+``, once it is certain that each is a choice and named once."""
+    for name in names:
+        if name not in choices:
+            raise unknown_name(kind, name, choices)
+    if len(set(names)) < len(names):
+        verb = "name" if kind.endswith("s") else "names"
+        raise UserError(f"{kind} {'+'.join(names)!r} {verb} the same twice: name each once.")
+    return names

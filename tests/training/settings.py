@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,14 @@ def assert_same_tensors(ours: Path, theirs: Path) -> None:
     assert left.keys() == right.keys()
     for name in left:
         assert torch.equal(left[name], right[name]), name
+
+
+def epoch_of(regime: Regime[Any], epoch: int, learning_rate: float = 0.0) -> Iterator[Any]:
+    """An epoch of SGD; stops after the backward pass of each step, with its batch."""
+    optimizer = optimizer_of(regime, learning_rate)
+    regime.begin(epoch)
+    for batch in regime.batches(epoch):
+        optimizer.zero_grad()
+        regime(batch).backward()
+        yield batch
+        optimizer.step()

@@ -17,7 +17,7 @@ from refactorgnn.training.loop import _Training
 from refactorgnn.training.regimes.layerwise import LayerwiseRegime
 from tests.conftest import Cli, tiny_triples, without_seconds
 from tests.data.test_graph import table
-from tests.training.settings import TRAININGS, assert_same_tensors, make, optimizer_of, triples_of
+from tests.training.settings import TRAININGS, assert_same_tensors, epoch_of, make, triples_of
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +29,6 @@ def layerwise(graph: KnowledgeGraph, **settings: Any) -> LayerwiseRegime:
     regime = make(graph, **{"model": "refactor", "dim": 6, "layers": 3, "init_scale": 1.0, "alpha": 0.1, **settings})
     assert isinstance(regime, LayerwiseRegime)
     return regime
-
-
-def epoch_of(regime: LayerwiseRegime, epoch: int, learning_rate: float = 0.0) -> Iterator[Any]:
-    """An epoch of SGD; stops after the backward pass of each step, with its batch."""
-    optimizer = optimizer_of(regime, learning_rate)
-    regime.begin(epoch, optimizer)
-    for batch in regime.batches(epoch):
-        optimizer.zero_grad()
-        regime(batch).backward()
-        yield batch
-        optimizer.step()
 
 
 # The loss ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from refactorgnn.training.processes import Share
 from refactorgnn.training.regimes.sampled import SampledInfiniteRegime, SampledLayerwiseRegime, SampledRegime
 from tests.conftest import NUM_PEOPLE, contents, person, tiny_triples
 from tests.data.test_graph import table
-from tests.training.settings import TRAININGS, make, optimizer_of, triples_of
+from tests.training.settings import TRAININGS, epoch_of, make, triples_of
 
 SETTINGS = {"model": "refactor", "dim": 4, "layers": 2, "init_scale": 1.0, "alpha": 0.1, "sampler": "ladies"}
 FEW = {"sample_width": 3, "sample_batch": 9, "sample_passes": 3}
@@ -37,16 +37,6 @@ def sampled(graph: KnowledgeGraph, folder: Path, **settings: Any) -> SampledRegi
     assert isinstance(regime, SampledRegime)
     regime.prepare(progress=False)
     return regime
-
-
-def epoch_of(regime: SampledRegime, epoch: int, learning_rate: float = 0.0) -> Iterator[Any]:
-    optimizer = optimizer_of(regime, learning_rate)
-    regime.begin(epoch, optimizer)
-    for batch in regime.batches(epoch):
-        optimizer.zero_grad()
-        regime(batch).backward()
-        yield batch
-        optimizer.step()
 
 
 @pytest.mark.parametrize("scorer", ["distmult", "rotate"])
@@ -92,7 +82,7 @@ def test_one_sub_graph_of_everything_is_the_whole_graph(graph: KnowledgeGraph, t
 def test_unrolled_on_one_sub_graph_of_everything_is_the_whole_graph(graph: KnowledgeGraph, tmp_path: Path) -> None:
     settings = {"mask": 0, "regime": "unrolled", **ALL}
     regime = sampled(graph, tmp_path, **settings)
-    regime.begin(4, optimizer_of(regime))
+    regime.begin(4)
     (batch,) = regime.batches(1)
     states = regime.encode(batch, graph.queries("train"))
     torch.testing.assert_close(states, regime.model.encode(graph, graph.queries("train"), draw=4))
@@ -151,7 +141,7 @@ def test_an_epoch_is_as_many_passes_as_layers_and_clears_the_cache(graph: Knowle
     for layer in range(3):
         assert sorted(targets[layer * len(everything) : (layer + 1) * len(everything)]) == everything
     assert regime.is_cached.all()
-    regime.begin(2, optimizer_of(regime))
+    regime.begin(2)
     assert not regime.is_cached.any()
     assert not regime.sums.any()
     for _ in epoch_of(regime, 2):

@@ -14,7 +14,7 @@ from refactorgnn.training.regimes.layerwise import LayerStep, LayerwiseRegime
 from refactorgnn.training.regimes.unrolled import UnrolledRegime
 from tests.data.test_graph import table
 from tests.oracles import log_likelihood
-from tests.training.settings import make, optimizer_of, triples_of
+from tests.training.settings import make, triples_of
 
 SETTINGS = {"model": "refactor", "dim": 4, "init_scale": 1.0, "alpha": 0.1, "features": "signature", "mask": 0.4}
 
@@ -79,7 +79,7 @@ def both_gradients(graph: KnowledgeGraph, layers: int) -> list[Tensor]:
     messages, targets = next(iter(whole.batches(1)))
     single = make(graph, **SETTINGS, layers=layers).double()
     assert isinstance(single, LayerwiseRegime)
-    single.begin(0, optimizer_of(single))
+    single.begin(0)
     for layer in range(layers):
         loss = single(LayerStep(layer, messages, messages, targets))
     losses = whole((messages, targets)), loss
@@ -108,6 +108,6 @@ def test_an_epoch_has_its_steps_and_its_own_draw(graph: KnowledgeGraph) -> None:
     assert len(list(regime.batches(1))) == 5
     batch, losses = next(iter(regime.batches(1))), []
     for epoch in (1, 2, 1):
-        regime.begin(epoch, optimizer_of(regime))
+        regime.begin(epoch)
         losses.append(regime(batch).item())
     assert losses[0] == losses[2] != losses[1]

@@ -15,6 +15,13 @@ from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run
 from refactorgnn.storage import write_text
 
+Dataset = Annotated[
+    str | None,
+    typer.Argument(
+        help="Dataset name, folder with train/valid/test, or file of triples; --config may name it instead.",
+        show_default=False,
+    ),
+]
 DataRoot = Annotated[
     Path | None,
     typer.Option(help="Folder with local copies of the known datasets (or set REFACTORGNN_DATA).", show_default=False),

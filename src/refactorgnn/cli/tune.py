@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from refactorgnn import api
-from refactorgnn.cli.model import AsJson, DataRoot
+from refactorgnn.cli.model import AsJson, DataRoot, Dataset
 from refactorgnn.cli.output import print_json, print_table, say
 from refactorgnn.cli.settings import with_setting_options
 from refactorgnn.training.search import DEFAULT_TRIALS
@@ -29,13 +29,7 @@ def tune(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The search folder to make, or to go on with.")],
-    dataset: Annotated[
-        str | None,
-        typer.Argument(
-            help="Dataset name, folder with train/valid/test, or file of triples; --config may name it instead.",
-            show_default=False,
-        ),
-    ] = None,
+    dataset: Dataset = None,
     config: Annotated[
         Path | None,
         typer.Option(

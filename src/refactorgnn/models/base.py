@@ -14,6 +14,7 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.ops.chunked import matmul, rows_within
 from refactorgnn.scorers import DotScorer, Scorer
+from refactorgnn.seeds import RELATIONS, combined_seed
 
 # Bytes of temporaries of a score that is no dot product.
 _SCORE_BUDGET = 256 * 2**20
@@ -62,6 +63,13 @@ class LinkPredictor(nn.Module, ABC):
     def num_parameters(self) -> int:
         """The number of learned numbers."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+def initial_relations(relations: Vocabulary, scorer: Scorer, init_scale: float, seed: int) -> nn.Parameter:
+    """Gaussian embeddings of the relations and their reciprocals; shape ``(2 * num_relations, relation_dim)``."""
+    generator = torch.Generator().manual_seed(combined_seed(seed, RELATIONS))
+    shape = 2 * len(relations), scorer.relation_dim
+    return nn.Parameter(init_scale * torch.randn(shape, generator=generator))
 
 
 class EmbeddingScorer:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.errors import UserError, unknown_name
+from refactorgnn.errors import joined_names
 from refactorgnn.seeds import PROJECTION, SIGNATURE, combined_seed
 
 FEATURES = ("random", "text", "signature")
@@ -173,13 +173,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 def feature_names(names: str) -> list[str]:
     """The names joined in ``names``, once it is certain that each is known and named once."""
-    parts = names.split("+")
-    for name in parts:
-        if name not in FEATURES:
-            raise unknown_name("features", name, FEATURES)
-    if len(set(parts)) < len(parts):
-        raise UserError(f"features {names!r} name the same twice: name each once.")
-    return parts
+    return joined_names("features", names.split("+"), FEATURES)
 
 
 def make_features(

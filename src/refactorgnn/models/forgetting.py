@@ -11,12 +11,11 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
-from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
+from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, initial_relations
 from refactorgnn.models.features import Features
 from refactorgnn.models.lookup import factorisation_loss
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
 from refactorgnn.scorers import make_scorer
-from refactorgnn.seeds import RELATIONS, combined_seed
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
@@ -87,9 +86,7 @@ class ForgettingLookup(LinkPredictor):
         self.n3 = n3
         self.seed = seed
         self.memory_budget = memory_budget
-        generator = torch.Generator().manual_seed(combined_seed(seed, RELATIONS))
-        shape = 2 * len(relations), self.scorer.relation_dim
-        self.relations = nn.Parameter(init_scale * torch.randn(shape, generator=generator))
+        self.relations = initial_relations(relations, self.scorer, init_scale, seed)
 
     def loss(self, states: Tensor, batch: QueryIndex) -> Tensor:
         """The sum over the triples of ``batch`` of their regularised negative log-likelihood."""

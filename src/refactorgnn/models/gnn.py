@@ -16,10 +16,11 @@ from torch.nn.functional import dropout, elu, relu
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
+from refactorgnn.models.base import initial_relations
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.scorers import make_scorer
-from refactorgnn.seeds import LAYERS, RELATIONS, combined_seed
+from refactorgnn.seeds import LAYERS, combined_seed
 
 
 def edges_of(queries: QueryIndex) -> tuple[Tensor, Tensor]:
@@ -63,9 +64,7 @@ class _Baseline(StateEncoder):
     ) -> None:
         super().__init__(relations, features, num_draws=num_draws)
         self.scorer = make_scorer(scorer, dim)
-        generator = torch.Generator().manual_seed(combined_seed(seed, RELATIONS))
-        shape = (2 * len(relations), self.scorer.relation_dim)
-        self.relations = nn.Parameter(init_scale * torch.randn(shape, generator=generator))
+        self.relations = initial_relations(relations, self.scorer, init_scale, seed)
 
     @property
     def relation_embeddings(self) -> nn.Parameter:

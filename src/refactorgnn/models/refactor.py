@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.layers import N3Weighting, NTerm, Optimizer, ReFactorConv
+from refactorgnn.models.base import initial_relations
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
-from refactorgnn.seeds import RELATIONS, combined_seed
+from refactorgnn.seeds import combined_seed
 
 
 class ReFactorGNN(StateEncoder):
@@ -129,6 +130,5 @@ def seeded_layer(
 ) -> ReFactorConv:
     """A layer for ``relations`` and their reciprocals; the other options are those of :class:`ReFactorConv`."""
     layer = ReFactorConv(dim, 2 * len(relations), scorer, **options)
-    generator = torch.Generator().manual_seed(combined_seed(seed, RELATIONS))
-    layer.relations = nn.Parameter(init_scale * torch.randn(layer.relations.shape, generator=generator))
+    layer.relations = initial_relations(relations, layer.scorer, init_scale, seed)
     return layer

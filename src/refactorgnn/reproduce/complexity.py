@@ -238,7 +238,7 @@ class _Trial:
 
 def run_epoch(regime: Regime[Any], optimizer: torch.optim.Optimizer, number: int) -> None:
     """All batches of an epoch, a step of learning after each."""
-    regime.begin(number, optimizer)
+    regime.begin(number)
     for batch in regime.batches(number):
         optimizer.zero_grad()
         regime(batch).backward()

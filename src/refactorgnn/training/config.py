@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from refactorgnn.errors import FileError, UserError, closest_names, unknown_name
+from refactorgnn.errors import FileError, UserError, closest_names, joined_names, unknown_name
 from refactorgnn.layers import N3Weighting, NTerm, Optimizer
 from refactorgnn.models.features import feature_names
 from refactorgnn.models.forgetting import LEARNED_FEATURES
@@ -26,13 +26,7 @@ LOGGERS = ("csv", "tensorboard")
 
 def logger_names(names: str) -> list[str]:
     """The names joined in ``names``, once it is certain that each is known and named once."""
-    parts = names.split("+") if names else []
-    for name in parts:
-        if name not in LOGGERS:
-            raise unknown_name("log", name, LOGGERS)
-    if len(set(parts)) < len(parts):
-        raise UserError(f"log {names!r} names the same twice: name each once.")
-    return parts
+    return joined_names("log", names.split("+") if names else [], LOGGERS)
 
 
 class TrainConfig(BaseModel):

@@ -174,7 +174,7 @@ class _Training:
 
     def _run_epoch(self, epoch: int) -> float:
         self.regime.train()
-        self.regime.begin(epoch, self.optimizer)
+        self.regime.begin(epoch)
         total, num_targets = torch.zeros((), device=self.fabric.device), 0
         for batch in self._seeded_batches(epoch):
             self.step_optimizer.zero_grad()

@@ -60,7 +60,7 @@ class Regime(nn.Module, ABC, Generic[Batch]):
     def prepare(self, *, progress: bool) -> None:
         """Make, once and in one process, what the training reads from the run's folder; most regimes read nothing."""
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Prepare an epoch; most regimes have nothing to do."""
 
     @abstractmethod

@@ -30,7 +30,7 @@ class ForgettingRegime(Regime[QueryIndex]):
         self.table = nn.Parameter(torch.zeros(self.graph.num_entities, self.model.scorer.dim, device=self.device))
         self.table_optimizer = self.model.new_optimizer(self.table)
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Forget the entities."""
         with torch.no_grad():
             self.table.copy_(self.model.features(self.graph, self.queries, draw=epoch))

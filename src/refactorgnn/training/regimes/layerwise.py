@@ -54,7 +54,7 @@ class LayerwiseRegime(Regime[LayerStep]):
         self.sums: Tensor | None = None
         self.draw = 0
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Clear the cache."""
         self.states, self.sums, self.draw = None, None, epoch
 
@@ -107,7 +107,7 @@ class InfiniteRegime(LayerwiseRegime):
 
     model: InfiniteReFactorGNN
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Clear nothing: the model was built with its features in the cache."""
 
     @property

@@ -53,7 +53,7 @@ class SampledRegime(Regime[SubGraph]):
             progress=progress,
         )
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Each epoch has its own random draw of the features."""
         self.draw = epoch
 
@@ -136,9 +136,9 @@ class SampledLayerwiseRegime(SampledRegime):
         super().__init__(*arguments, **more)
         self.layer = 0
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Clear the cache."""
-        super().begin(epoch, optimizer)
+        super().begin(epoch)
         shape = self.graph.num_entities, self.model.scorer.dim
         self.states, self.sums = (torch.zeros(shape, device=self.device) for _ in range(2))
         self.is_cached = torch.zeros(self.graph.num_entities, dtype=torch.bool, device=self.device)

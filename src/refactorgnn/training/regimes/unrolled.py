@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
@@ -31,7 +30,7 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
         self.facts = TrainingFacts(self.graph, self.config.mask, self.device)
         self.draw = 0
 
-    def begin(self, epoch: int, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, epoch: int) -> None:
         """Each epoch has its own random draw of the features."""
         self.draw = epoch
 

@@ -16,6 +16,7 @@ import torch
 import refactorgnn
 from refactorgnn import Run
 from refactorgnn.cli import main
+from refactorgnn.training import checkpoints
 
 # Tensors in tests are tiny: a second thread only adds waiting, most of all on a busy machine.
 torch.set_num_threads(1)
@@ -143,3 +144,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield resize
     if mount_point.is_mount():
         subprocess.run(["umount", mount_point], check=True)
+
+
+@pytest.fixture(autouse=True)
+def _checkpoint_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of tests take milliseconds; with a state on disk after each, a resume has something to go on from."""
+    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)

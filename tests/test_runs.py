@@ -23,6 +23,7 @@ from refactorgnn import Run, storage
 from refactorgnn.cli import main
 from refactorgnn.runs import load_tensors, save_tensors
 from refactorgnn.storage import leftovers
+from refactorgnn.training import checkpoints
 from tests.conftest import QUICK, QUICK_OPTIONS, Cli, contents, without_seconds
 
 SOURCES = sorted(Path(refactorgnn.__file__).parent.rglob("*.py"))
@@ -121,6 +122,8 @@ def run_command(arguments: list[str], stderr: str, fatal_write: int = 0) -> None
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     torch.set_num_threads(1)  # on a busy machine two threads wait for each other at every small operation
+    if fatal_write:
+        checkpoints.SECONDS_BETWEEN_CHECKPOINTS = 0.0
     real_fsync, writes = os.fsync, []
 
     def fsync(descriptor: int) -> None:

@@ -23,7 +23,7 @@ _BUFFERS = 6
 
 
 def log_likelihood_gradient(
-    scorer: Scorer, states: Tensor, relations: Tensor, queries: QueryIndex, n_term: str, memory_budget: int
+    scorer: Scorer, states: Tensor, relations: Tensor, queries: QueryIndex, n_term: str, memory_budget: int | None
 ) -> Tensor:
     """As :func:`refactorgnn.layers.log_likelihood_gradient`, for any scorer."""
     rows = rows_within(memory_budget, queries.num_entities, _BUFFERS * scorer.dim, states.element_size())
@@ -42,7 +42,12 @@ def log_likelihood_gradient(
 
 
 def negative_log_likelihood(
-    scorer: Scorer, subjects: Tensor, relations: Tensor, states: Tensor, answers: SparsePattern, memory_budget: int
+    scorer: Scorer,
+    subjects: Tensor,
+    relations: Tensor,
+    states: Tensor,
+    answers: SparsePattern,
+    memory_budget: int | None,
 ) -> Tensor:
     """As :func:`refactorgnn.ops.negative_log_likelihood`, for any scorer; the backward pass recomputes the scores."""
     return _summed_over_chunks(_batch_loss, scorer, subjects, relations, states, (answers,), memory_budget)
@@ -61,7 +66,7 @@ def filtered_negative_log_likelihood(
     states: Tensor,
     targets: SparsePattern,
     known: SparsePattern,
-    memory_budget: int,
+    memory_budget: int | None,
 ) -> Tensor:
     """As :func:`refactorgnn.ops.filtered_negative_log_likelihood`, for any scorer."""
     patterns = (targets, known)
@@ -86,7 +91,7 @@ def _summed_over_chunks(
     relations: Tensor,
     states: Tensor,
     patterns: tuple[SparsePattern, ...],
-    memory_budget: int,
+    memory_budget: int | None,
 ) -> Tensor:
     """The sum of a loss over chunks of queries, each with its rows of ``patterns``; scores are not kept."""
     rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())

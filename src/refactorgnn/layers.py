@@ -14,7 +14,6 @@ from refactorgnn.data.interop import from_edges
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.ops import (
-    DEFAULT_MEMORY_BUDGET,
     IMPLS,
     Impl,
     edge_dots,
@@ -38,7 +37,7 @@ def log_likelihood_gradient(
     *,
     n_term: NTerm = "exact",
     impl: Impl = "chunked",
-    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    memory_budget: int | None = None,
     num_samples: int | None = None,
     dropout_rate: float = 0.0,
 ) -> Tensor:
@@ -85,13 +84,14 @@ def log_likelihood_gradient(
     if n_term == "none":
         grad_Q, grad_K = _messages(Q, K, queries, sample, impl, memory_budget)
     else:
-        counts = queries.answers.counts.to(torch.promote_types(Q.dtype, torch.float32))
+        counts = queries.counts.to(torch.promote_types(Q.dtype, torch.float32))
         if sample is None:
             lse, expected, pulled = softmax_products(Q, K, counts, impl=impl, memory_budget=memory_budget)
         else:
             lse, expected, pulled = sample.softmax_products(Q, K, counts, memory_budget)
-        grad_Q = sum_neighbours(queries.answers, K) - counts[:, None] * expected
-        grad_K = sum_neighbours(queries.answers.transposed, Q) - pulled
+        to_subjects, to_objects = _edge_weights(queries, Q.dtype)
+        grad_Q = sum_neighbours(queries.answers, K, to_subjects) - counts[:, None] * expected
+        grad_K = sum_neighbours(queries.answers.transposed, Q, to_objects) - pulled
         if n_term == "paper":
             grad_K = grad_K + _own_candidate_term(Q, K, lse, queries, sample)
     wanted = scorer.adjoint(grad_Q, subjects, relations)
@@ -118,7 +118,7 @@ def _check_dropout(dropout_rate: float, scorer: Scorer) -> None:
 
 
 def _messages(
-    Q: Tensor, K: Tensor, queries: QueryIndex, sample: CandidateSample | None, impl: Impl, memory_budget: int
+    Q: Tensor, K: Tensor, queries: QueryIndex, sample: CandidateSample | None, impl: Impl, memory_budget: int | None
 ) -> tuple[Tensor, Tensor]:
     """The messages of Theorem 1 alone: ``k_o`` to each subject, ``(1 − P(o|s,r)) q`` to each object."""
     answers = queries.answers
@@ -127,15 +127,25 @@ def _messages(
     else:
         lse = sample.logsumexp(Q, K, memory_budget)
     surprise = 1 - torch.exp(edge_dots(answers, Q, K) - lse[answers.rows])
+    if queries.weights is not None:
+        surprise = surprise * queries.weights
     to_objects = sum_neighbours(answers.transposed, Q, surprise[answers.to_transposed].to(Q.dtype))
-    return sum_neighbours(answers, K), to_objects
+    return sum_neighbours(answers, K, _edge_weights(queries, Q.dtype)[0]), to_objects
+
+
+def _edge_weights(queries: QueryIndex, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """What each fact counts, in the order of the queries and in that of the objects; None: 1 each."""
+    if queries.weights is None:
+        return None, None
+    weights = queries.weights.to(dtype)
+    return weights, weights[queries.answers.to_transposed]
 
 
 def _own_candidate_term(
     Q: Tensor, K: Tensor, lse: Tensor, queries: QueryIndex, sample: CandidateSample | None
 ) -> Tensor:
     """``Σ (c_i − loops_i) P(s_i|s_i,r_i) q_i`` at each subject: what Theorem 1's ``n[v]`` leaves out."""
-    others = (queries.answers.counts - queries.self_loops).to(lse.dtype)
+    others = (queries.counts - queries.self_loops).to(lse.dtype)
     if sample is not None:  # take out just what the drawn candidates have put in
         others = others * sample.multiplicities(queries.subjects).to(lse.dtype)
     own_score = (Q * K[queries.subjects]).sum(-1)
@@ -202,7 +212,7 @@ class ReFactorConv(nn.Module):
         n_term: NTerm = "exact",
         epsilon: float = 1e-10,
         impl: Impl = "chunked",
-        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+        memory_budget: int | None = None,
         num_samples: int | None = None,
         dropout: float = 0.0,
         n3_weighting: N3Weighting = "entity",

@@ -59,7 +59,7 @@ _OPTIMIZER = "optimizer."
 _BESIDE_WEIGHTS = (_OPTIMIZER, AVERAGE)
 # Settings that say where and how to compute, not what.
 CIRCUMSTANCES = {
-    "dataset", "accelerator", "devices", "strategy", "log", "threads", "memory_budget_mb",
+    "dataset", "accelerator", "devices", "strategy", "log", "threads", "memory_budget_mb", "tf32", "replay",
 }  # fmt: skip
 _SIDECAR_KEYS = ("model", "scorer", "dim", "graph", "notes", "entities_sha256", "relations_sha256", "fingerprint")
 
@@ -86,6 +86,7 @@ class Run:
             write_text(draft / "metrics.jsonl", "")
             write_text(draft / "config.yaml", config.to_yaml())
         remove_leftovers(run.path)
+        vars(run)["graph"] = graph  # to read it again would give the same
         return run
 
     @classmethod

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.loading import load_graph
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation import evaluate_ranking, expected_outcomes, outcomes, rank_triples
 from refactorgnn.evaluation.counting import ThresholdCounter
+from refactorgnn.evaluation.device_ranking import count_all, question_batches
+from refactorgnn.evaluation.ranking import Ranks, both_directions
 from refactorgnn.evaluation.sampling import draw_without
 from refactorgnn.ops import SparsePattern
 
@@ -227,3 +230,31 @@ def test_unknown_protocols_list_the_choices() -> None:
         evaluate_ranking(scorer, graph, "tset")
     with pytest.raises(UserError, match="bind the model"):
         rank_triples(TableScorer(torch.zeros(3, 2, 3)), graph, graph.triples("test"))
+
+
+# The counts of a GPU ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [3, 7, 1000])
+def test_batches_of_a_gpu_count_what_a_cpu_counts(rows: int) -> None:
+    """Ties everywhere, questions asked several times, and truths that are no known answers."""
+    graph = load_graph("countries_part_ind")
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randint(0, 4, (graph.num_entities, 2 * graph.num_relations, graph.num_entities), generator=generator)
+    predictor = TableScorer(table.float())
+    triples = graph.triples("valid", "test")
+    for known in (graph.queries(), graph.queries("train")):
+        expected = rank_triples(predictor, graph, triples, known=known)
+        batches = question_batches(both_directions(triples, graph), known, rows, torch.device("cpu"))
+        ranks = Ranks.from_counts(triples, count_all(predictor, batches))
+        for name in ("relations", "is_head", "better", "equal", "candidates"):
+            assert getattr(ranks, name).tolist() == getattr(expected, name).tolist(), name
+
+
+def test_a_truth_that_is_no_number_is_refused_by_the_batches_of_a_gpu() -> None:
+    graph = load_graph("countries_part_ind")
+    predictor = TableScorer(torch.full((graph.num_entities, 2 * graph.num_relations, graph.num_entities), torch.nan))
+    triples = graph.triples("valid")
+    batches = question_batches(both_directions(triples, graph), graph.queries(), 100, torch.device("cpu"))
+    with pytest.raises(UserError, match="not numbers"):
+        Ranks.from_counts(triples, count_all(predictor, batches))

@@ -46,6 +46,19 @@ def optimizer_of(regime: Regime[Any], learning_rate: float = 0.0) -> torch.optim
     return torch.optim.SGD(regime.model.parameters(), lr=learning_rate)
 
 
+def remember_features(regime: Regime[Any]) -> list[Tensor]:
+    """A list that every random draw of the features is added to from now on."""
+    features, drawn = regime.model.features, []
+    draw = features.forward
+
+    def remembered(*arguments: Any, **more: Any) -> Tensor:
+        drawn.append(draw(*arguments, **more))
+        return drawn[-1]
+
+    features.forward = remembered
+    return drawn
+
+
 def triples_of(queries: QueryIndex) -> Tensor:
     """The triples of an index, as it has them."""
     rows = queries.answers.rows

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from refactorgnn import load_graph
-from refactorgnn.data import graph_from_tables
+from refactorgnn.data import KnowledgeGraph, graph_from_tables
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.training.facts import TrainingFacts
 from tests.data.test_graph import table
-from tests.training.settings import triples_of
+from tests.training.settings import make, triples_of
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def graph() -> KnowledgeGraph:
+    return load_graph("countries_part_ind")
 
 
 def pairs(index: QueryIndex) -> set[tuple[int, int]]:
@@ -52,3 +58,53 @@ def test_there_is_always_something_to_predict() -> None:
     for _ in range(5):
         messages, targets = facts.split()
         assert messages.num_triples == targets.num_triples == 2
+
+
+# Weights instead of new groups --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_term", ["exact", "paper", "none"])
+@pytest.mark.parametrize("scorer", ["distmult", "complex", "transe"])
+def test_facts_held_out_by_weights_are_as_if_they_were_not_there(
+    graph: KnowledgeGraph, n_term: str, scorer: str
+) -> None:
+    """The loss and every gradient of three layer-wise steps in float64, for both ways to hold facts out."""
+    settings = {"n3": 1e-2, "n3_weighting": "triple", "relation_n3": 1e-2, "features": "signature+random"}
+    outcomes = []
+    for fixed_shapes in (False, True):
+        regime = make(graph, model="refactor", dim=8, layers=3, scorer=scorer, n_term=n_term, alpha=0.3, **settings)
+        regime.double()
+        regime.facts = TrainingFacts(graph, 0.4, CPU, fixed_shapes=fixed_shapes)
+        torch.manual_seed(5)
+        regime.begin(1)
+        outcome = []
+        for step, batch in enumerate(regime.batches(1)):
+            regime.zero_grad()
+            torch.manual_seed(step)  # the noise of the features
+            loss = regime(batch)
+            loss.backward()
+            torch.manual_seed(step + 10)  # the facts of the next step
+            outcome += [loss.detach(), *(parameter.grad for parameter in regime.parameters() if step == 0)]
+        outcomes.append([*outcome, regime.states])
+    for ours, theirs in zip(*outcomes, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_weights_count_what_groups_hold(graph: KnowledgeGraph) -> None:
+    counted = {}
+    for fixed_shapes in (False, True):
+        facts = TrainingFacts(graph, 0.4, CPU, fixed_shapes=fixed_shapes)
+        torch.manual_seed(3)
+        counted[fixed_shapes] = [
+            (int(part.total), part.occurrences.tolist(), int(part.self_loops.sum()), int(part.counts.sum()))
+            for part in facts.split()
+        ]
+    assert counted[False] == counted[True]
+
+
+def test_weighted_facts_keep_their_structure(graph: KnowledgeGraph) -> None:
+    facts = TrainingFacts(graph, 0.4, CPU, fixed_shapes=True)
+    support, targets = facts.split()
+    assert support.by_subject is targets.by_subject is facts.known.by_subject
+    assert facts.answers_to(targets) is facts.known.answers
+    assert torch.equal(support.weights + targets.weights, torch.ones(facts.known.num_triples))

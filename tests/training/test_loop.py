@@ -12,9 +12,12 @@ from refactorgnn import Run, UserError
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.runs import build_model, load_tensors
 from refactorgnn.scorers import SCORERS
-from refactorgnn.training.config import LookupConfig
-from refactorgnn.training.loop import Progress, fit
+from refactorgnn.training.beginning import begin_run
+from refactorgnn.training.checkpoints import Progress
+from refactorgnn.training.config import LookupConfig, TrainConfig
+from refactorgnn.training.loop import fit, fit_together
 from tests.conftest import QUICK, without_seconds
+from tests.training.settings import assert_same_tensors
 
 # As good as not learning at all: what is then measured is the model as it was made.
 STILL = {"learning_rate": 1e-12, "epochs": 1, "dim": 8}
@@ -211,3 +214,27 @@ def test_a_validation_can_be_watched_and_end_the_training(tiny_run: Run, tmp_pat
     assert [epoch for epoch, _ in seen] == [1, 2, 3]
     fit(Run.open(run.path), progress=False)
     assert without_seconds(run.records()) == without_seconds(tiny_run.records())
+
+
+def test_runs_trained_together_are_as_trained_alone(tiny: Path, tmp_path: Path) -> None:
+    """Three runs of different lengths side by side: weights, records and states bit for bit those of each alone."""
+    base = {"model": "refactor", "dim": 8, "layers": 2, "features": "signature+random", "dropout": 0.2, "average": 0.5}
+    runs = []
+    for seed, epochs in ((0, 3), (1, 5), (2, 4)):
+        settings = {**base, "seed": seed, "epochs": epochs, "validate_every": 2}
+        config = TrainConfig.from_dict({"dataset": str(tiny), **settings})
+        runs.append(begin_run(config, tmp_path / f"together-{seed}", resume=False))
+        refactorgnn.train(tiny, out=tmp_path / f"alone-{seed}", progress=False, **settings)
+    done = fit_together(runs, progress=False)
+    assert [one.epoch for one in done] == [3, 5, 4]
+    for seed, run in enumerate(runs):
+        alone = Run.open(tmp_path / f"alone-{seed}")
+        assert_same_tensors(run.weights_path, alone.weights_path)
+        assert_same_tensors(run.last_path, alone.last_path)
+        assert without_seconds(run.records()) == without_seconds(alone.records())
+
+
+def test_tf32_is_refused_on_a_cpu(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="tf32 needs an NVIDIA GPU"):
+        refactorgnn.train(tiny, out=tmp_path / "run", progress=False, model="lookup", dim=8, tf32=True)
+    assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ import refactorgnn
 from refactorgnn import Run, UserError
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.runs import load_tensors
-from refactorgnn.training import processes
+from refactorgnn.training import checkpoints, processes
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loop import _Training, fit
 from refactorgnn.training.processes import Share, launch, make_fabric
@@ -110,15 +110,21 @@ def _train_all(fabric: Fabric, folder: Path, names: list[str]) -> None:
     for name in names:
         fit(Run.open(folder / name), fabric, progress=False)
     # Interrupted after an epoch of three, to be resumed with one process.
-    _Training(Run.open(folder / "interrupted"), fabric, progress=False).next_epoch()
+    _next_epoch(_Training(Run.open(folder / "interrupted"), fabric, progress=False))
     # With dropout, shares of different sizes draw differently: the processes must agree on facts and cache even so.
     training = _Training(Run.open(folder / "dropout"), fabric, progress=False)
     for _ in range(3):
-        training.next_epoch()
+        _next_epoch(training)
     for tensor in (training.regime.states, training.model.relation_embeddings):
         ours, theirs = fabric.all_gather(tensor.detach())
         if not torch.equal(ours, theirs):
             raise AssertionError(f"the processes differ by {(ours - theirs).abs().max()}")
+
+
+def _next_epoch(training: _Training) -> None:
+    checkpoints.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+    training.start_epoch()
+    training.end_epoch()
 
 
 @pytest.fixture(scope="module")

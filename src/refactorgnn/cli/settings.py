@@ -28,7 +28,7 @@ from refactorgnn.training.setting_types import SettingType, shown
 # What decides about all the rest: listed first, the words to choose from in the text, for they are many.
 _WORDS = {"model": tuple(CONFIGS), "scorer": tuple(SCORERS)}
 # What changes no result, or hardly: where to compute and what to log, apart from how to learn.
-_MACHINE = ("accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "log")
+_MACHINE = ("accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "tf32", "replay", "log")
 
 
 def with_setting_options(command: Callable[..., None]) -> Callable[..., None]:

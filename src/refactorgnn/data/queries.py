@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -24,12 +24,16 @@ class QueryIndex:
         relations: Shape ``(num_queries,)``.
         answers: The matrix ``A`` of the equations: row ``i`` holds the objects of query ``i``.
         num_relations: Relation ids are below this (reciprocals included where there are any).
+        weights: How much each edge of ``answers`` counts, shape ``(num_edges,)``; None: 1 each. A triple of weight 0 is
+            as if it were not there, so other facts can be chosen for each step of a training without any tensor
+            changing its shape (:meth:`weighted`).
     """
 
     subjects: Tensor
     relations: Tensor
     answers: SparsePattern
     num_relations: int
+    weights: Tensor | None = None
 
     @classmethod
     def from_triples(cls, triples: Tensor, num_entities: int, num_relations: int) -> QueryIndex:
@@ -65,6 +69,31 @@ class QueryIndex:
         """The number of triples, repeated ones counted each time."""
         return self.answers.num_edges
 
+    def weighted(self, weights: Tensor) -> QueryIndex:
+        """The same triples counted otherwise; what was found out about their structure is shared."""
+        index = replace(self, weights=weights)
+        vars(index).update(keys=self.keys, by_subject=self.by_subject)
+        return index
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """The number of answers of each query, ``c_i`` of the equations, each counted by its weight."""
+        if self.weights is None:
+            return self.answers.counts
+        return self._summed(self.answers.rows, self.num_queries)
+
+    @property
+    def total(self) -> Tensor | int:
+        """The number of triples, each counted by its weight."""
+        return self.num_triples if self.weights is None else self.weights.sum()
+
+    def _summed(self, places: Tensor, num_places: int, chosen: Tensor | None = None) -> Tensor:
+        """The weights of the edges (of those ``chosen`` by a mask) summed into their ``places``."""
+        if self.weights is None:
+            return torch.bincount(places if chosen is None else places[chosen], minlength=num_places)
+        weights = self.weights if chosen is None else self.weights * chosen
+        return weights.new_zeros(num_places).index_add_(0, places, weights)
+
     @cached_property
     def keys(self) -> Tensor:
         """``subject * num_relations + relation``, ascending: what :meth:`find` searches."""
@@ -79,15 +108,15 @@ class QueryIndex:
 
     @cached_property
     def occurrences(self) -> Tensor:
-        """How often each entity is subject or object of a triple; shape ``(num_entities,)``."""
-        as_subject = torch.bincount(self.subjects[self.answers.rows], minlength=self.num_entities)
-        return as_subject + torch.bincount(self.answers.columns, minlength=self.num_entities)
+        """How often each entity is subject or object of a triple, by weight; shape ``(num_entities,)``."""
+        as_subject = self._summed(self.subjects[self.answers.rows], self.num_entities)
+        return as_subject + self._summed(self.answers.columns, self.num_entities)
 
     @cached_property
     def self_loops(self) -> Tensor:
-        """How often each query is answered by its own subject; shape ``(num_queries,)``."""
+        """How often each query is answered by its own subject, by weight; shape ``(num_queries,)``."""
         is_loop = self.answers.columns == self.subjects[self.answers.rows]
-        return torch.bincount(self.answers.rows[is_loop], minlength=self.num_queries)
+        return self._summed(self.answers.rows, self.num_queries, is_loop)
 
     @cached_property
     def distinct_answers(self) -> SparsePattern:
@@ -122,6 +151,7 @@ class QueryIndex:
 
     def take(self, rows: Tensor) -> QueryIndex:
         """The index restricted to the queries ``rows``, in that order: a batch, on which :meth:`find` does not work."""
+        assert self.weights is None, "batches are taken of triples that count once"
         answers = self.answers.take_rows(rows)
         return QueryIndex(self.subjects[rows], self.relations[rows], answers, self.num_relations)
 
@@ -146,10 +176,19 @@ class QueryIndex:
         return [self.take(rows) for rows in order.tensor_split(max(1, min(num_parts, self.num_queries)))]
 
     def to(self, device: torch.device | str) -> QueryIndex:
-        """The same index on another device."""
-        return QueryIndex(
-            self.subjects.to(device), self.relations.to(device), self.answers.to(device), self.num_relations
-        )
+        """The same index on another device; its copy is made once, for what is found out about it is worth keeping."""
+        device = torch.device(device)
+        if device == self.subjects.device:
+            return self
+        if device not in self._copies:
+            subjects, relations = self.subjects.to(device), self.relations.to(device)
+            weights = None if self.weights is None else self.weights.to(device)
+            self._copies[device] = QueryIndex(subjects, relations, self.answers.to(device), self.num_relations, weights)
+        return self._copies[device]
+
+    @cached_property
+    def _copies(self) -> dict[torch.device, QueryIndex]:
+        return {}
 
 
 def _check_range(kind: str, ids: Tensor, count: int) -> None:

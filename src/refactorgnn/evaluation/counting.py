@@ -38,7 +38,7 @@ class ThresholdCounter:
         """
         if scores.device.type != "cpu":
             greater = (scores > thresholds[:, None]).sum(1)
-            return greater, (scores >= thresholds[:, None]).sum(1) - greater
+            return greater, (scores == thresholds[:, None]).sum(1)
         values, column = scores.numpy(), thresholds[:, None].numpy()
         greater = self._count(np.greater, values, column)
         return greater, self._count(np.greater_equal, values, column) - greater

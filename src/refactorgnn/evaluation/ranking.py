@@ -20,6 +20,7 @@ from refactorgnn.data.graph import KnowledgeGraph, reciprocal
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.counting import ThresholdCounter
+from refactorgnn.evaluation.device_ranking import question_batches
 from refactorgnn.evaluation.sampling import draw_without
 from refactorgnn.models.base import QueryScorer
 from refactorgnn.ops.chunked import rows_within
@@ -32,6 +33,8 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 DEFAULT_RANKING_BUDGET = 64 * 2**20
 # Score matrices alive at once: the scores, and the byte mask with what NumPy needs to sum it.
 _BUFFERS = 2
+_GPU_BUFFERS = 3
+_NO_NUMBERS = "the model's scores are not numbers (NaN): train it again with a smaller learning rate."
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,19 @@ class Ranks:
     better: npt.NDArray[np.int64]
     equal: npt.NDArray[np.int64]
     candidates: npt.NDArray[np.int64]
+
+    @classmethod
+    def from_counts(cls, triples: Tensor, counts: Tensor) -> Ranks:
+        """The outcome of both questions of each triple, from ``(better, equal, candidates)`` of each.
+
+        Raises:
+            UserError: if some truth was no number, which ``better`` says by −1.
+        """
+        better, equal, candidates = counts.numpy()
+        if (better < 0).any():
+            raise UserError(_NO_NUMBERS)
+        relations, is_head = np.tile(triples[:, 1].numpy(), 2), np.repeat([False, True], len(triples))
+        return cls(relations, is_head, better, equal, candidates)
 
     @property
     def num_questions(self) -> int:
@@ -103,7 +119,9 @@ def rank_triples(
             f"{graph.num_entities:,}: bind the model to this graph first."
         )
     known = graph.queries() if known is None else known
-    questions = torch.cat([triples, reciprocal(triples, graph.num_relations)])
+    questions = both_directions(triples, graph)
+    if predictor.device.type == "cuda" and num_negatives is None:
+        return _ranked_on_gpu(predictor, triples, questions, known, progress)
     rows = rows_within(memory_budget, graph.num_entities, _BUFFERS)
     compare: _Compare = (
         _AgainstAll(known)
@@ -117,13 +135,25 @@ def rank_triples(
             scores = predictor.scores(subjects.to(predictor.device), relations.to(predictor.device))
             counts[:, group.places] = compare(scores, group).cpu()
             bar.advance(len(group.places))
-    return Ranks(
-        relations=np.tile(triples[:, 1].numpy(), 2),
-        is_head=np.repeat([False, True], len(triples)),
-        better=counts[0].numpy(),
-        equal=counts[1].numpy(),
-        candidates=counts[2].numpy(),
-    )
+    return Ranks.from_counts(triples, counts)
+
+
+def both_directions(triples: Tensor, graph: KnowledgeGraph) -> Tensor:
+    """The two questions of each triple, all tails before all heads; shape ``(2 * num_triples, 3)``."""
+    return torch.cat([triples, reciprocal(triples, graph.num_relations)])
+
+
+@torch.no_grad()
+def _ranked_on_gpu(
+    predictor: QueryScorer, triples: Tensor, questions: Tensor, known: QueryIndex, progress: bool
+) -> Ranks:
+    rows = rows_within(None, known.num_entities, _GPU_BUFFERS, device=predictor.device)
+    counts = []
+    with counting("ranking", len(questions), enabled=progress) as bar:
+        for batch in question_batches(questions, known, rows, predictor.device):
+            counts.append(batch.count(predictor))
+            bar.advance(len(batch.subjects))
+    return Ranks.from_counts(triples, torch.cat(counts, dim=1).cpu())
 
 
 @dataclass(frozen=True)
@@ -238,5 +268,5 @@ class _AgainstSample:
 def _finite(scores: Tensor) -> Tensor:
     """The scores of true answers; a NaN among them would otherwise beat every candidate unseen."""
     if bool(scores.isnan().any()):
-        raise UserError("the model's scores are not numbers (NaN): train it again with a smaller learning rate.")
+        raise UserError(_NO_NUMBERS)
     return scores

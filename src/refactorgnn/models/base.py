@@ -72,6 +72,14 @@ def initial_relations(relations: Vocabulary, scorer: Scorer, init_scale: float, 
     return nn.Parameter(init_scale * torch.randn(shape, generator=generator))
 
 
+def _check_finite(*tensors: Tensor) -> None:
+    """Refuse infinities and NaN, unless a CUDA graph is being recorded, when there are no numbers to look at yet."""
+    if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
+        return
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        raise UserError("the model holds numbers that are not finite: train it again with a smaller learning rate.")
+
+
 class EmbeddingScorer:
     """Scores questions from entity states and relation embeddings: what models with embeddings bind to.
 
@@ -82,8 +90,7 @@ class EmbeddingScorer:
     """
 
     def __init__(self, scorer: Scorer, states: Tensor, relations: Tensor) -> None:
-        if not bool(torch.isfinite(states).all() and torch.isfinite(relations).all()):
-            raise UserError("the model holds numbers that are not finite: train it again with a smaller learning rate.")
+        _check_finite(states, relations)
         self.scorer = scorer
         self.states = states
         self.relations = relations

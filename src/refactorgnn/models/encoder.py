@@ -50,7 +50,7 @@ class StateEncoder(LinkPredictor):
             queries: The facts that carry messages, reciprocals included.
         """
 
-    def encode(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:
+    def encode(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:
         """The states of all entities of ``graph``, from their features on; shape ``(num_entities, dim)``."""
         return self.propagate(self.features(graph, queries, draw), queries)
 

@@ -7,7 +7,7 @@ a sum of these is written with ``+``. All are inductive: they say something of a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -26,13 +26,14 @@ class Features(nn.Module, ABC):
     """A way to give every entity of a graph its first state."""
 
     @abstractmethod
-    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:
         """The features of all entities; shape ``(num_entities, dim)``.
 
         Args:
             graph: The graph.
             queries: The facts that may be used, reciprocals included.
-            draw: Which random draw, where there is randomness.
+            draw: Which random draw, where there is randomness: the same on every device. None, in training: a new one,
+                from torch's default generator of the device.
         """
 
     def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:
@@ -57,11 +58,21 @@ class RandomFeatures(Features):
     def __init__(self, dim: int, scale: float = 1e-3, seed: int = 0) -> None:
         super().__init__()
         self.dim, self.scale, self.seed = dim, scale, seed
+        self._held: dict[int, Tensor] = {}
 
-    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:  # noqa: D102
+        shape, device = (queries.num_entities, self.dim), queries.subjects.device
+        if draw is None:
+            return self.scale * torch.randn(shape, device=device)
+        held = self._held.get(draw)
+        if held is not None and held.shape == shape and held.device == device:
+            return held
         generator = torch.Generator().manual_seed(combined_seed(self.seed, draw))
-        noise = torch.randn(queries.num_entities, self.dim, generator=generator)
-        return self.scale * noise.to(queries.subjects.device)
+        return self.scale * torch.randn(shape, generator=generator).to(device)
+
+    def hold(self, graph: KnowledgeGraph, queries: QueryIndex, draws: Iterable[int]) -> None:
+        """Keep these draws for the entities of ``graph``: whoever asks for them after every epoch need not wait."""
+        self._held = {draw: self(graph, queries, draw) for draw in draws}
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {"random": {"scale": self.scale, "seed": self.seed}}
@@ -83,17 +94,17 @@ class SignatureFeatures(Features):
         generator = torch.Generator().manual_seed(combined_seed(seed, SIGNATURE))
         self.weight = nn.Parameter(scale * torch.randn(num_relations, dim, generator=generator))
 
-    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:  # noqa: D102
         counts = self.weight.new_zeros(queries.num_entities, queries.num_relations)
-        edges = queries.answers.counts.to(counts.dtype)
-        counts.index_put_((queries.subjects, queries.relations), edges, accumulate=True)
+        # No two queries have the same subject and relation, so nothing is summed.
+        counts.index_put_((queries.subjects, queries.relations), queries.counts.to(counts.dtype))
         return _product(counts.log1p(), self.weight)
 
     def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:  # noqa: D102
         own = queries.by_subject.take_rows(entities)
         counts = self.weight.new_zeros(len(entities), queries.num_relations)
-        edges = queries.answers.counts[own.columns].to(counts.dtype)
-        counts.index_put_((own.rows, queries.relations[own.columns]), edges, accumulate=True)
+        edges = queries.counts[own.columns].to(counts.dtype)
+        counts.index_put_((own.rows, queries.relations[own.columns]), edges)
         return _product(counts.log1p(), self.weight)
 
     def provenance(self) -> dict[str, Any]:  # noqa: D102
@@ -115,14 +126,14 @@ class TextFeatures(Features):
         self.encoder = encoder
         self._encoded: dict[str, tuple[pa.Table | None, Tensor]] = {}
         self._about: dict[str, Any] = {}
-        width = self._matrix(graph).shape[1]
+        width = self._matrix(graph, torch.device("cpu")).shape[1]
         self.projection: nn.Parameter | None = None
         if width != dim:
             generator = torch.Generator().manual_seed(combined_seed(seed, PROJECTION))
             self.projection = nn.Parameter(torch.randn(width, dim, generator=generator) / width**0.5)
 
-    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
-        return self._projected(self._matrix(graph).to(queries.subjects.device))
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:  # noqa: D102
+        return self._projected(self._matrix(graph, queries.subjects.device))
 
     def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:  # noqa: D102
         from refactorgnn.data.text_features import encode_texts
@@ -135,15 +146,17 @@ class TextFeatures(Features):
     def provenance(self) -> dict[str, Any]:  # noqa: D102
         return {"text": self._about}
 
-    def _matrix(self, graph: KnowledgeGraph) -> Tensor:
+    def _matrix(self, graph: KnowledgeGraph, device: torch.device) -> Tensor:
+        """The encoded texts, kept where they were last needed."""
         texts, matrix = self._encoded.get(graph.entities.sha256, (None, None))
         if matrix is None or not (texts is graph.texts or (texts and graph.texts and texts.equals(graph.texts))):
             from refactorgnn.data.text_features import encode_texts
 
             encoded = encode_texts(graph, self.encoder)
             matrix = encoded.matrix
-            self._encoded[graph.entities.sha256] = graph.texts, matrix
             self._about = {**encoded.provenance, "num_without_text": encoded.num_without_text}
+        matrix = matrix.to(device)
+        self._encoded[graph.entities.sha256] = graph.texts, matrix
         return matrix
 
 
@@ -154,7 +167,7 @@ class SumOfFeatures(Features):
         super().__init__()
         self.parts = nn.ModuleList(parts)
 
-    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int = 0) -> Tensor:  # noqa: D102
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:  # noqa: D102
         return torch.stack([part(graph, queries, draw) for part in self.parts]).sum(0)
 
     def rows(self, graph: KnowledgeGraph, queries: QueryIndex, entities: Tensor, draw: int = 0) -> Tensor:  # noqa: D102

@@ -14,7 +14,6 @@ from refactorgnn.errors import UserError
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, initial_relations
 from refactorgnn.models.features import Features
 from refactorgnn.models.lookup import factorisation_loss
-from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
 from refactorgnn.scorers import make_scorer
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
@@ -70,7 +69,7 @@ class ForgettingLookup(LinkPredictor):
         n3: float = 0.0,
         init_scale: float = 1e-3,
         seed: int = 0,
-        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+        memory_budget: int | None = None,
     ) -> None:
         super().__init__(relations)
         if any(True for _ in features.parameters()):

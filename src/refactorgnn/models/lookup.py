@@ -14,7 +14,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
-from refactorgnn.ops import DEFAULT_MEMORY_BUDGET, negative_log_likelihood
+from refactorgnn.ops import negative_log_likelihood
 from refactorgnn.scorers import DotScorer, Scorer, make_scorer
 
 
@@ -66,11 +66,11 @@ class Lookup(LinkPredictor):
         states, relations = self.states.detach(), self.relations.detach()
         return EmbeddingScorer(self.scorer, states[ids.to(states.device)], relations)
 
-    def loss(self, batch: QueryIndex, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> Tensor:
+    def loss(self, batch: QueryIndex, memory_budget: int | None = None) -> Tensor:
         """The mean over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``."""
         return self.total_loss(batch, memory_budget) / batch.num_triples
 
-    def total_loss(self, batch: QueryIndex, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> Tensor:
+    def total_loss(self, batch: QueryIndex, memory_budget: int | None = None) -> Tensor:
         """The sum whose mean :meth:`loss` is."""
         return factorisation_loss(
             self.scorer,
@@ -91,7 +91,7 @@ def factorisation_loss(
     *,
     dropout_rate: float,
     n3: float,
-    memory_budget: int,
+    memory_budget: int | None,
 ) -> Tensor:
     """The sum over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``, over all entities."""
     subjects, chosen = embedding(batch.subjects, states), embedding(batch.relations, relations)

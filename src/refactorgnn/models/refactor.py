@@ -14,7 +14,6 @@ from refactorgnn.layers import N3Weighting, NTerm, Optimizer, ReFactorConv
 from refactorgnn.models.base import initial_relations
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
-from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
 from refactorgnn.seeds import combined_seed
 
 
@@ -69,7 +68,7 @@ class ReFactorGNN(StateEncoder):
         layer_dropout: float = 0.0,
         n3_weighting: N3Weighting = "entity",
         seed: int = 0,
-        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+        memory_budget: int | None = None,
     ) -> None:
         super().__init__(relations, features, num_draws=num_draws)
         self.num_layers = num_layers

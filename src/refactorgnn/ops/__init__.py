@@ -42,7 +42,7 @@ def softmax_products(
     weights: Tensor,
     *,
     impl: Impl = "chunked",
-    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    memory_budget: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three products with ``P = softmax(queries @ candidates.T)``, in one pass over the scores.
 
@@ -76,7 +76,7 @@ def logsumexp(
     candidates: Tensor,
     *,
     impl: Impl = "chunked",
-    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    memory_budget: int | None = None,
 ) -> Tensor:
     """``logsumexp(queries @ candidates.T, dim=1)``, shape ``(num_queries,)``; arguments as :func:`softmax_products`."""
     if impl == "chunked":

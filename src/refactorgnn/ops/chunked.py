@@ -21,29 +21,80 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries.
+# Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
-# Rows beyond which a matrix product gains nothing from a longer chunk.
+GPU_MEMORY_BUDGET = 1024 * 2**20
+# Rows beyond which a matrix product gains nothing from a longer chunk; on a GPU that is far beyond any budget.
 _MOST_ROWS = 4096
+_MOST_GPU_ROWS = 2**20
+# The tensor cores of a GPU are at their best when every row of a matrix begins at a multiple of this many numbers.
+_ALIGNMENT = 8
 # |V|-wide buffers alive at once in a forward chunk (S, P) and in a backward chunk (S, P, M and one temporary).
 _FORWARD_BUFFERS = 2
 _BACKWARD_BUFFERS = 4
 
 
-def rows_within(memory_budget: int, num_candidates: int, buffers: int, itemsize: int = 4) -> int:
-    """The queries of a chunk whose ``buffers`` score matrices fit in ``memory_budget`` bytes; at least 1."""
-    return max(1, min(_MOST_ROWS, memory_budget // max(1, buffers * num_candidates * itemsize)))
+def rows_within(
+    memory_budget: int | None,
+    num_candidates: int,
+    buffers: int,
+    itemsize: int = 4,
+    device: torch.device = torch.device("cpu"),  # noqa: B008
+) -> int:
+    """The queries of a chunk whose ``buffers`` score matrices fit in the budget; at least 1.
+
+    Args:
+        memory_budget: Bytes; None: 128 MiB on a CPU, 1 GiB on a GPU.
+        num_candidates: The width of a score matrix.
+        buffers: How many of them are alive at once.
+        itemsize: The bytes of a number.
+        device: Where they are.
+    """
+    on_gpu = device.type == "cuda"
+    if memory_budget is None:
+        memory_budget = GPU_MEMORY_BUDGET if on_gpu else DEFAULT_MEMORY_BUDGET
+    most_rows = _MOST_GPU_ROWS if on_gpu else _MOST_ROWS
+    return max(1, min(most_rows, memory_budget // max(1, buffers * num_candidates * itemsize)))
+
+
+class Keys:
+    """The candidates of a product: on a GPU with rows of zeros added, for aligned rows of scores.
+
+    Args:
+        candidates: Shape ``(num_candidates, dim)``.
+    """
+
+    def __init__(self, candidates: Tensor) -> None:
+        self.num_real = candidates.shape[0]
+        missing = -self.num_real % _ALIGNMENT if candidates.is_cuda else 0
+        self.padded = torch.nn.functional.pad(candidates, (0, 0, 0, missing)) if missing else candidates
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """``queries @ candidates.T``, −∞ in the added columns."""
+        scores = matmul(queries, self.padded.T)
+        if scores.shape[1] > self.num_real:
+            scores[:, self.num_real :].fill_(-torch.inf)
+        return scores
+
+    def zeros(self, dtype: torch.dtype) -> Tensor:
+        """Zeros in the shape of the candidates, added ones included."""
+        return torch.zeros_like(self.padded, dtype=dtype)
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A tensor in the shape of the candidates, with rows of zeros added where they have them."""
+        missing = self.padded.shape[0] - self.num_real
+        return torch.nn.functional.pad(tensor, (0, 0, 0, missing)) if missing else tensor
 
 
 def softmax_products(
-    queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int
+    queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See :func:`refactorgnn.ops.softmax_products`."""
     outputs: tuple[Tensor, Tensor, Tensor] = _SoftmaxProducts.apply(queries, candidates, weights, memory_budget)
     return outputs
 
 
-def logsumexp(queries: Tensor, candidates: Tensor, memory_budget: int) -> Tensor:
+def logsumexp(queries: Tensor, candidates: Tensor, memory_budget: int | None) -> Tensor:
     """See :func:`refactorgnn.ops.logsumexp`."""
     result: Tensor = _LogSumExp.apply(queries, candidates, memory_budget)
     return result
@@ -88,21 +139,21 @@ def _softmax_(scores: Tensor) -> tuple[Tensor, Tensor]:
 class _SoftmaxProducts(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int
+        ctx: Any, queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = accumulation_dtype(queries)
+        dtype, keys = accumulation_dtype(queries), Keys(candidates)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         expected = queries.new_empty(queries.shape, dtype=dtype)
-        pulled = torch.zeros_like(candidates, dtype=dtype)
-        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize)
+        pulled = keys.zeros(dtype)
+        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
         for chunk in chunks(queries.shape[0], rows):
             q = queries[chunk]
-            P, lse[chunk] = _softmax_(matmul(q, candidates.T))
-            expected[chunk] = matmul(P, candidates)
+            P, lse[chunk] = _softmax_(keys.scores(q))
+            expected[chunk] = matmul(P, keys.padded)
             pulled += matmul(P.T, weights[chunk, None] * q)
         ctx.save_for_backward(queries, candidates, weights, lse)
         ctx.memory_budget = memory_budget
-        return lse, expected, pulled
+        return lse, expected, pulled[: keys.num_real]
 
     @staticmethod
     @once_differentiable
@@ -110,25 +161,29 @@ class _SoftmaxProducts(torch.autograd.Function):
         ctx: Any, grad_lse: Tensor, grad_expected: Tensor, grad_pulled: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, None]:
         queries, candidates, weights, lse = ctx.saved_tensors
+        keys = Keys(candidates)
+        grad_pulled = keys.like(grad_pulled)
         grad_queries = torch.empty_like(grad_expected)
         grad_candidates = torch.zeros_like(grad_pulled)
         grad_weights = torch.empty_like(lse)
-        rows = rows_within(ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize)
+        rows = rows_within(
+            ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize, queries.device
+        )
         for chunk in chunks(queries.shape[0], rows):
             q, w = queries[chunk], weights[chunk, None]
-            P = matmul(q, candidates.T).sub_(lse[chunk, None]).exp_()
-            M = matmul(grad_expected[chunk], candidates.T)
+            P = keys.scores(q).sub_(lse[chunk, None]).exp_()
+            M = matmul(grad_expected[chunk], keys.padded.T)
             M += matmul(w * q, grad_pulled.T)
             row_sums = torch.linalg.vecdot(P, M)[:, None]
             grad_scores = M.sub_(row_sums - grad_lse[chunk, None]).mul_(P)
             pushed = matmul(P, grad_pulled)
-            grad_queries[chunk] = matmul(grad_scores, candidates) + w * pushed
+            grad_queries[chunk] = matmul(grad_scores, keys.padded) + w * pushed
             grad_candidates += matmul(grad_scores.T, q)
             grad_candidates += matmul(P.T, grad_expected[chunk])
             grad_weights[chunk] = torch.linalg.vecdot(q.to(pushed.dtype), pushed)
         return (
             grad_queries.to(queries.dtype),
-            grad_candidates.to(candidates.dtype),
+            grad_candidates[: keys.num_real].to(candidates.dtype),
             grad_weights.to(weights.dtype),
             None,
         )
@@ -138,12 +193,12 @@ class _LogSumExp(torch.autograd.Function):
     """``logsumexp(S)``, whose derivative is the other two products: ``Q̄ = diag(l̄) P H``, ``H̄ = Pᵀ diag(l̄) Q``."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, candidates: Tensor, memory_budget: int) -> Tensor:
-        dtype = accumulation_dtype(queries)
+    def forward(ctx: Any, queries: Tensor, candidates: Tensor, memory_budget: int | None) -> Tensor:
+        dtype, keys = accumulation_dtype(queries), Keys(candidates)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
-        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize)
+        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
         for chunk in chunks(queries.shape[0], rows):
-            lse[chunk] = torch.logsumexp(matmul(queries[chunk], candidates.T), dim=1)
+            lse[chunk] = torch.logsumexp(keys.scores(queries[chunk]), dim=1)
         ctx.save_for_backward(queries, candidates)
         ctx.memory_budget = memory_budget
         return lse

@@ -28,8 +28,9 @@ def filtered_negative_log_likelihood(
     candidates: Tensor,
     targets: SparsePattern,
     known: SparsePattern,
+    weights: Tensor | None = None,
     *,
-    memory_budget: int = chunked.DEFAULT_MEMORY_BUDGET,
+    memory_budget: int | None = None,
 ) -> Tensor:
     """The negative log-likelihood of each target among the candidates that are not known answers.
 
@@ -37,25 +38,26 @@ def filtered_negative_log_likelihood(
 
         S = queries @ candidates.T
         N = S.masked_fill(known, -inf)                       # the negatives
-        return sum(logaddexp(S[i, o], logsumexp(N[i])) - S[i, o] for i, o in targets)
+        return sum(w * (logaddexp(S[i, o], logsumexp(N[i])) - S[i, o]) for w, (i, o) in zip(weights, targets))
 
     Args:
         queries: Shape ``(num_queries, dim)``.
         candidates: Shape ``(num_candidates, dim)``.
         targets: The objects to predict for each query.
         known: The objects of each query that are no negatives, the targets usually among them.
-        memory_budget: Bytes of temporaries.
+        weights: How much each target counts, shape ``(num_edges,)``; None: 1 each.
+        memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 1 GiB on a GPU.
 
     Returns:
         A scalar, differentiable once in queries and candidates.
     """
-    loss: Tensor = _FilteredLikelihood.apply(queries, candidates, targets, known, memory_budget)
+    loss: Tensor = _FilteredLikelihood.apply(queries, candidates, targets, known, weights, memory_budget)
     return loss
 
 
 @mixed_precision
 def negative_log_likelihood(
-    queries: Tensor, candidates: Tensor, answers: SparsePattern, *, memory_budget: int = chunked.DEFAULT_MEMORY_BUDGET
+    queries: Tensor, candidates: Tensor, answers: SparsePattern, *, memory_budget: int | None = None
 ) -> Tensor:
     """``−Σ_i Σ_{o ∈ O_i} log P(o | query i)``: softmax cross-entropy over all candidates, summed over the answers.
 
@@ -68,7 +70,7 @@ def negative_log_likelihood(
         queries: Shape ``(num_queries, dim)``.
         candidates: Shape ``(num_candidates, dim)``.
         answers: The objects of each query.
-        memory_budget: Bytes of temporaries.
+        memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 1 GiB on a GPU.
 
     Returns:
         A scalar, differentiable once in queries and candidates.
@@ -79,7 +81,9 @@ def negative_log_likelihood(
 
 class _NegativeLogLikelihood(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, candidates: Tensor, answers: SparsePattern, memory_budget: int) -> Tensor:
+    def forward(
+        ctx: Any, queries: Tensor, candidates: Tensor, answers: SparsePattern, memory_budget: int | None
+    ) -> Tensor:
         dtype = chunked.accumulation_dtype(queries)
         counts = answers.counts.to(dtype)
         answer_sums = sum_neighbours(answers, candidates).to(dtype)
@@ -103,7 +107,8 @@ class _NegativeLogLikelihood(torch.autograd.Function):
 class _FilteredLikelihood(torch.autograd.Function):
     """With ``b_i`` the logsumexp of query ``i``'s negatives, a target ``o`` costs ``softplus(b_i − S_io)``.
 
-    Its derivative by ``S_io`` is ``−σ_io``, by ``b_i`` it is ``σ_io = sigmoid(b_i − S_io)``: the share of negatives.
+    Its derivative by ``S_io`` is ``−σ_io``, by ``b_i`` it is ``σ_io = sigmoid(b_i − S_io)``: the share of negatives,
+    times the target's weight where it has one.
     So the derivative by the scores is ``diag(w) P − Σ``, with ``w`` the row sums of the sparse ``Σ`` and ``P`` the
     softmax over the negatives: again three products, one pass.
     """
@@ -115,36 +120,43 @@ class _FilteredLikelihood(torch.autograd.Function):
         candidates: Tensor,
         targets: SparsePattern,
         known: SparsePattern,
-        memory_budget: int,
+        weights: Tensor | None,
+        memory_budget: int | None,
     ) -> Tensor:
-        dtype = chunked.accumulation_dtype(queries)
+        dtype, keys = chunked.accumulation_dtype(queries), chunked.Keys(candidates)
         total = queries.new_zeros((), dtype=dtype)
         grad_queries = queries.new_empty(queries.shape, dtype=dtype)
-        grad_candidates = torch.zeros_like(candidates, dtype=dtype)
-        rows = chunked.rows_within(memory_budget, candidates.shape[0], _FILTERED_BUFFERS, dtype.itemsize)
+        grad_candidates = keys.zeros(dtype)
+        rows = chunked.rows_within(
+            memory_budget, candidates.shape[0], _FILTERED_BUFFERS, dtype.itemsize, queries.device
+        )
         for chunk in chunked.chunks(queries.shape[0], rows):
             q, asked, hidden = queries[chunk], targets.slice_rows(chunk), known.slice_rows(chunk)
-            scores = chunked.matmul(q, candidates.T)
+            scores = keys.scores(q)
             target_scores = scores[asked.rows, asked.columns]
-            scores[hidden.rows, hidden.columns] = -torch.inf
+            scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), -torch.inf))
             base, P = _negatives(scores)
             gap = base[asked.rows] - target_scores
-            total += softplus(gap).sum()
-            share = gap.sigmoid()
+            loss, share = softplus(gap), gap.sigmoid()
+            if weights is not None:
+                counted = weights[targets.edges_of(chunk)].to(dtype)
+                loss, share = loss * counted, share * counted
+            total += loss.sum()
             weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
-            grad_queries[chunk] = weight[:, None] * chunked.matmul(P, candidates)
+            grad_queries[chunk] = weight[:, None] * chunked.matmul(P, keys.padded)
             grad_queries[chunk] -= sum_neighbours(asked, candidates, share.to(candidates.dtype)).to(dtype)
             grad_candidates += chunked.matmul(P.T, weight[:, None] * q)
             share_by_object = share[asked.to_transposed].to(q.dtype)
-            grad_candidates -= sum_neighbours(asked.transposed, q, share_by_object).to(dtype)
+            grad_candidates[: keys.num_real] -= sum_neighbours(asked.transposed, q, share_by_object).to(dtype)
+        grad_candidates = grad_candidates[: keys.num_real]
         ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_queries, grad_candidates = ctx.saved_tensors
-        return grad * grad_queries, grad * grad_candidates, None, None, None
+        return grad * grad_queries, grad * grad_candidates, None, None, None, None
 
 
 def _negatives(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -78,14 +78,14 @@ class CandidateSample:
         return torch.where(is_answer, 1, torch.where(is_drawn, self.weights, 0))
 
     @full_precision
-    def logsumexp(self, queries: Tensor, candidates: Tensor, memory_budget: int) -> Tensor:
+    def logsumexp(self, queries: Tensor, candidates: Tensor, memory_budget: int | None) -> Tensor:
         """``log Ẑ``, shape ``(num_queries,)``; the estimate of :func:`refactorgnn.ops.logsumexp`."""
         of_answers = _row_logsumexp(self.answers, edge_dots(self.answers, queries, candidates))
         return self._over_drawn(queries, candidates, of_answers, None, memory_budget)[0]
 
     @full_precision
     def softmax_products(
-        self, queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int
+        self, queries: Tensor, candidates: Tensor, weights: Tensor, memory_budget: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """``log Ẑ``, ``P̂ K`` and ``P̂ᵀ diag(weights) Q``: the estimates of :func:`refactorgnn.ops.softmax_products`.
 
@@ -109,7 +109,7 @@ class CandidateSample:
         return lse, expected, to_answers.to(pulled.dtype).index_add(0, self.drawn, pulled)
 
     def _over_drawn(
-        self, queries: Tensor, candidates: Tensor, of_answers: Tensor, weights: Tensor | None, memory_budget: int
+        self, queries: Tensor, candidates: Tensor, of_answers: Tensor, weights: Tensor | None, memory_budget: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """``log Ẑ`` and the parts of the two products that the drawn non-answers have; without weights, the first."""
         dtype = accumulation_dtype(queries)

@@ -91,10 +91,28 @@ class SparsePattern:
         return SparsePattern(before[self.offsets], place[kept], len(columns))
 
     def slice_rows(self, rows: slice) -> SparsePattern:
-        """The pattern made of consecutive rows, without copying."""
-        offsets = self.offsets[rows.start : rows.stop + 1]
-        columns = self.columns[int(offsets[0]) : int(offsets[-1])]
-        return SparsePattern(offsets - offsets[0], columns, self.num_columns)
+        """The pattern made of consecutive rows, without copying: the same one whenever it is asked for."""
+        return self._slice(rows)[0]
+
+    def edges_of(self, rows: slice) -> slice:
+        """The edges of consecutive rows."""
+        return self._slice(rows)[1]
+
+    def _slice(self, rows: slice) -> tuple[SparsePattern, slice]:
+        # Kept, for to read an offset from a GPU is to wait for it, and so is to find the rows and the transpose anew.
+        place = rows.start, rows.stop
+        if place == (0, self.num_rows):
+            return self, slice(0, self.num_edges)
+        if place not in self._slices:
+            offsets = self.offsets[rows.start : rows.stop + 1]
+            edges = slice(int(offsets[0]), int(offsets[-1]))
+            part = SparsePattern(offsets - offsets[0], self.columns[edges], self.num_columns)
+            self._slices[place] = part, edges
+        return self._slices[place]
+
+    @cached_property
+    def _slices(self) -> dict[tuple[int, int], tuple[SparsePattern, slice]]:
+        return {}
 
     def to(self, device: torch.device | str) -> SparsePattern:
         """The same pattern on another device."""

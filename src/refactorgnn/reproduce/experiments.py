@@ -45,15 +45,29 @@ class Experiment:
         That is: the resolved settings but for those that say where to compute, dataset, graph, seed, and members. The
         same experiment in two tables, or written with and without a default, has one key.
         """
+        return _digest(self._content)
+
+    @cached_property
+    def key_but_seed(self) -> str:
+        """What experiments have in common that differ in their seed alone; an ensemble is like no other."""
+        if self.members:
+            return self.key
+        settings = {name: value for name, value in self._content["settings"].items() if name != "seed"}
+        return _digest(self._content | {"seed": None, "settings": settings})
+
+    @property
+    def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {"dataset": self.dataset, "graph": self.graph, "seed": self.seed}
         if self.members:
-            content["members"] = [member.key for member in self.members]
-        else:
-            content["settings"] = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            return content | {"members": [member.key for member in self.members]}
+        return content | {"settings": self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)}
 
     @property
     def name(self) -> str:
         """The label, or a description for want of one."""
         model = "ensemble" if self.members else self.config.model
         return self.label or f"{model} on {self.dataset}, seed {self.seed}"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -14,14 +14,15 @@ from typing import Generic, TypeVar
 from refactorgnn.reproduce.work import reason
 
 T = TypeVar("T")
+R = TypeVar("R")
 # Spawned, not forked: a fork of a process that has used a GPU cannot use it.
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
 def do_all(
-    function: Callable[[T], None], tasks: Sequence[T], jobs: int, started: Callable[[T], None]
-) -> Iterator[tuple[T, str | None]]:
-    """Call ``function`` on every task and yield each with what went wrong, if anything did, as it ends.
+    function: Callable[[T], R], tasks: Sequence[T], jobs: int, started: Callable[[T], None]
+) -> Iterator[tuple[T, R | str]]:
+    """Call ``function`` on every task and yield each with what came of it, or what went wrong, as it ends.
 
     Args:
         function: A function of a module, for it is called in other processes if there are several jobs.
@@ -41,41 +42,40 @@ def do_all(
         pool.end()
 
 
-def _attempt(function: Callable[[T], None], task: T) -> str | None:
+def _attempt(function: Callable[[T], R], task: T) -> R | str:
     try:
-        function(task)
+        return function(task)
     except Exception as error:  # one experiment is not to stop the others
         return reason(error)
-    return None
 
 
-class _Pool(Generic[T]):
+class _Pool(Generic[T, R]):
     """Processes, each with a connection to it and the task it has."""
 
-    def __init__(self, function: Callable[[T], None], tasks: list[T], jobs: int, started: Callable[[T], None]) -> None:
+    def __init__(self, function: Callable[[T], R], tasks: list[T], jobs: int, started: Callable[[T], None]) -> None:
         self.function, self.waiting, self.started = function, tasks[::-1], started
         self.busy: dict[Connection, tuple[BaseProcess, T]] = {}
         for _ in range(jobs):
             self._give(*self._begin())
 
-    def outcomes(self) -> Iterator[tuple[T, str | None]]:
-        """Each task with what went wrong, as it ends."""
+    def outcomes(self) -> Iterator[tuple[T, R | str]]:
+        """Each task with what came of it, or what went wrong, as it ends."""
         while self.busy:
             ready = wait(list(self.busy))
             for connection in [one for one in self.busy if one in ready]:
                 process, task = self.busy.pop(connection)
-                problem: str | None
+                outcome: R | str
                 try:
-                    problem = connection.recv()
+                    outcome = connection.recv()
                 except (EOFError, OSError):  # it was killed, perhaps for its use of memory
                     process.join()
-                    problem = f"its process ended unexpectedly (exit code {process.exitcode})"
+                    outcome = f"its process ended unexpectedly (exit code {process.exitcode})"
                     connection.close()
                     if self.waiting:
                         self._give(*self._begin())
                 else:
                     self._give(process, connection)
-                yield task, problem
+                yield task, outcome
 
     def _begin(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = _CONTEXT.Pipe()
@@ -103,7 +103,7 @@ class _Pool(Generic[T]):
             connection.close()
 
 
-def _serve(function: Callable[[T], None], connection: Connection) -> None:
+def _serve(function: Callable[[T], R], connection: Connection) -> None:
     """Do tasks until there are no more; an interrupt is the first process's to act on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

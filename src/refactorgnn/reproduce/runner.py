@@ -13,9 +13,12 @@ from refactorgnn.progress import Counter, counting
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.pool import do_all
 from refactorgnn.reproduce.records import FOLDER, load_records
-from refactorgnn.reproduce.work import Task, discard, perform
+from refactorgnn.reproduce.work import Task, discard, perform_together
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.processes import make_fabric
+
+# Seeds of one experiment that are trained side by side in a process: enough to keep a GPU busy with small kernels.
+_MOST_TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,28 @@ def run_experiments(
 
 def _run(tasks: Sequence[Task], jobs: int, bar: Counter) -> list[Failure]:
     failures = []
-    for task, problem in do_all(perform, tasks, jobs, lambda task: bar.advance(0, note=task.experiment.name)):
-        bar.advance()
-        if problem is not None:
-            failures.append(Failure(task.experiment, problem))
+    groups = do_all(
+        perform_together, _grouped(tasks), jobs, lambda group: bar.advance(0, note=group[0].experiment.name)
+    )
+    for group, outcome in groups:
+        bar.advance(len(group))
+        problems = [outcome] * len(group) if isinstance(outcome, str) else outcome
+        failures += [
+            Failure(task.experiment, problem) for task, problem in zip(group, problems, strict=True) if problem
+        ]
     return failures
+
+
+def _grouped(tasks: Sequence[Task]) -> list[tuple[Task, ...]]:
+    """Trainings that differ in their seed alone share a GPU in one process; all others are on their own."""
+    groups: dict[str, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.experiment.key_but_seed if task.on_gpu else task.experiment.key, []).append(task)
+    return [
+        tuple(group[start : start + _MOST_TOGETHER])
+        for group in groups.values()
+        for start in range(0, len(group), _MOST_TOGETHER)
+    ]
 
 
 class _Plan:
@@ -137,7 +157,7 @@ class _Plan:
 
 
 def _circumstances(jobs: int, accelerator: str) -> dict[str, Any]:
-    """Where to compute; processes side by side share the cores.
+    """Where to compute; processes side by side share the cores, and a GPU multiplies as fast as it can.
 
     Raises:
         UserError: if there is no such accelerator here.
@@ -145,5 +165,5 @@ def _circumstances(jobs: int, accelerator: str) -> dict[str, Any]:
     chosen: dict[str, Any] = {"accelerator": accelerator}
     if jobs > 1:
         chosen["threads"] = max(1, (os.cpu_count() or 1) // jobs)
-    make_fabric(TrainConfig.from_dict({"dataset": "", **chosen}))  # refuse now what every training would
-    return chosen
+    fabric = make_fabric(TrainConfig.from_dict({"dataset": "", **chosen}))  # refuse now what every training would
+    return chosen | {"tf32": True} if fabric.device.type == "cuda" else chosen

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import shutil
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
+from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
+from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.provenance import provenance
@@ -22,7 +26,7 @@ from refactorgnn.training.beginning import begin_run
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.ensemble_config import EnsembleConfig
 from refactorgnn.training.ensembling import make_ensemble
-from refactorgnn.training.loop import fit
+from refactorgnn.training.loop import fit, fit_together
 from refactorgnn.training.processes import make_fabric
 
 TIES: Ties = "realistic"
@@ -48,21 +52,57 @@ class Task:
     circumstances: dict[str, Any]
     data_root: str | Path | None
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is computed on a GPU."""
+        return _device(self).startswith("cuda")
+
     def run_folder(self, experiment: Experiment | None = None) -> Path:
         """The run folder of the experiment, or of a member of it."""
         return self.runs / (experiment or self.experiment).key
 
 
-def perform(task: Task) -> None:
-    """Do an experiment; a training that was interrupted goes on."""
+def perform_together(tasks: Sequence[Task]) -> list[str | None]:
+    """Do experiments on the same training graph, side by side; trainings that were interrupted go on.
+
+    Returns:
+        What went wrong with each, on one line; None where nothing did.
+    """
     try:
-        run = _combined(task) if task.experiment.members else _trained(task)
-        if task.record is not None:
-            _measured(task, run).write(task.record)
-        if not task.keep:
-            discard(run.path)
+        if len(tasks) > 1:
+            _train_together(tasks)
+        return [_attempt(task) for task in tasks]
     finally:
         _free_memory()
+
+
+def _attempt(task: Task) -> str | None:
+    try:
+        perform(task)
+    except Exception as error:  # one experiment is not to stop the others
+        return reason(error)
+    return None
+
+
+def perform(task: Task) -> None:
+    """Do an experiment; a training that was interrupted goes on, and one that is done is not done again."""
+    run = _combined(task) if task.experiment.members else _trained(task)
+    if task.record is not None:
+        _measured(task, run).write(task.record)
+    if not task.keep:
+        discard(run.path)
+
+
+def _train_together(tasks: Sequence[Task]) -> None:
+    """Train all of them as far as that goes; what one of them cannot do is found out when it is on its own."""
+    with suppress(UserError):
+        graph = load_graph(tasks[0].experiment.dataset, data_root=tasks[0].data_root, progress=False)
+        fit_together([_begun(task, graph) for task in tasks], progress=False)
+
+
+def _begun(task: Task, graph: KnowledgeGraph | None = None) -> Run:
+    config, path = _config(task), task.run_folder()
+    return begin_run(config, path, resume=True, graph=graph, data_root=task.data_root, progress=False)
 
 
 def _config(task: Task) -> TrainConfig:
@@ -72,9 +112,9 @@ def _config(task: Task) -> TrainConfig:
 
 
 def _trained(task: Task) -> Run:
-    config, path = _config(task), task.run_folder()
-    begin_run(config, path, resume=True, data_root=task.data_root, progress=False)
-    fit(run := Run.open(path), progress=False)
+    run = _begun(task)
+    if "valid_mrr" not in run.sidecar:  # it is written at the end
+        fit(run, progress=False)
     return run
 
 

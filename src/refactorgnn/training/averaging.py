@@ -35,8 +35,9 @@ class AveragedModel:
     @torch.no_grad()
     def update(self, model: LinkPredictor) -> None:
         """Take the weights of one more epoch in."""
+        latest = model.state_dict()
         for name, average in self.model.state_dict().items():
-            weights = model.state_dict()[name]
+            weights = latest[name]
             average.copy_(torch.lerp(weights, average, self.share) if self.has_begun else weights)
         self.has_begun = True
 

@@ -83,7 +83,7 @@ def _forgetting(config: ForgettingConfig, graph: KnowledgeGraph) -> ForgettingLo
         n3=config.n3,
         init_scale=config.init_scale,
         seed=config.seed,
-        memory_budget=config.memory_budget_mb * 2**20,
+        memory_budget=config.memory_budget,
     )
 
 
@@ -96,7 +96,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
         "num_samples": config.samples or None,
         "init_scale": config.init_scale,
         "seed": config.seed,
-        "memory_budget": config.memory_budget_mb * 2**20,
+        "memory_budget": config.memory_budget,
     }
     features = _features(config, graph)
     if config.layers == "inf":

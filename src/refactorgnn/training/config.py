@@ -68,9 +68,17 @@ class TrainConfig(BaseModel):
         Literal["32-true", "bf16-mixed"],
         Field(description="Of matrix products: float32, or bfloat16 with float32 sums."),
     ] = "32-true"
+    tf32: Annotated[
+        bool, Field(description="On a GPU: round the factors of float32 products to TF32, several times as fast.")
+    ] = False
+    replay: Annotated[
+        bool, Field(description="On a GPU: record an epoch of a ReFactor GNN as a CUDA graph, then replay it.")
+    ] = True
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
-    memory_budget_mb: Annotated[int, Field(ge=1, description="MiB of temporaries of the score products.")] = 128
+    memory_budget_mb: Annotated[
+        int, Field(ge=0, description="MiB of temporaries of the score products; 0: 128 on a CPU, 1024 on a GPU.")
+    ] = 0
 
     @field_validator("scorer")
     @classmethod
@@ -119,6 +127,11 @@ class TrainConfig(BaseModel):
         """Read the settings of a run; a file that a user wrote is read by :mod:`refactorgnn.training.config_files`."""
         settings = read_mapping(path, remedy="restore it or train again")
         return cls.from_dict(settings, source=path)
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes of temporaries of the score products; None: by the device."""
+        return self.memory_budget_mb * 2**20 or None
 
     def to_yaml(self) -> str:
         """The settings as YAML, in the order of the fields."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
-from refactorgnn.evaluation.protocols import evaluate_ranking
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.forgetting import OPTIMIZERS
 from refactorgnn.progress import counting
 from refactorgnn.provenance import provenance
@@ -25,35 +24,16 @@ from refactorgnn.seeds import combined_seed
 from refactorgnn.storage import remove_leftovers
 from refactorgnn.training.averaging import AveragedModel
 from refactorgnn.training.building import build_model
+from refactorgnn.training.checkpoints import Checkpoints, Progress
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loggers import RunLoggers, check_loggers
-from refactorgnn.training.processes import Share, make_fabric
+from refactorgnn.training.processes import Share, make_fabric, products_as_set
 from refactorgnn.training.regimes import Regime, make_regime
+from refactorgnn.training.replay import Lane, Replayed
+from refactorgnn.training.validation import ReplayedValidation, Validation
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-
-@dataclass
-class Progress:
-    """How far a training has come.
-
-    Args:
-        epoch: Epochs done.
-        best_epoch: The epoch with the best validation MRR.
-        best_mrr: That MRR.
-        seconds: Time spent so far, validation included.
-    """
-
-    epoch: int = 0
-    best_epoch: int = 0
-    best_mrr: float = -1.0
-    seconds: float = 0.0
-
-    def is_exhausted(self, config: TrainConfig) -> bool:
-        """Whether the epochs are used up or the patience is."""
-        waited = (self.epoch - self.best_epoch) // config.validate_every
-        return self.epoch >= config.epochs or (self.best_epoch > 0 and waited >= config.patience)
 
 
 def fit(
@@ -78,23 +58,47 @@ def fit(
     if config.threads:
         torch.set_num_threads(config.threads)
     training = _Training(run, fabric or make_fabric(config), progress=progress, on_validation=on_validation)
-    done = training.done
-    with counting("training", config.epochs, enabled=progress) as bar, closing(training):
-        bar.advance(done.epoch)
-        if config.epochs == 0:
-            training.validate({})
-        while not done.is_exhausted(config):
-            loss = training.next_epoch()
-            bar.advance(note=f"loss {loss:.3f}, best valid MRR {max(0.0, done.best_mrr):.3f}")
-    if training.fabric.is_global_zero:
-        run.update_sidecar(
-            best_epoch=done.best_epoch,
-            valid_mrr=done.best_mrr,
-            seconds=round(done.seconds, 3),
-            trained_with=provenance(str(training.fabric.device)),
-        )
-    training.fabric.barrier()
-    return done
+    _train([training], progress=progress)
+    return training.done
+
+
+def fit_together(runs: Sequence[Run], *, progress: bool = True) -> list[Progress]:
+    """Train several runs of one process side by side, as :func:`fit` would train each.
+
+    On a GPU their small kernels share it: while it works for one, the host prepares the next. Nothing that a run learns
+    depends on the others; the time is shared out among those that are still at it.
+
+    Args:
+        runs: Runs of single devices, with settings that agree on TF32.
+        progress: Show a bar.
+    """
+    trainings = []
+    for run in runs:
+        check_trainable(run.train_config, run.graph)
+        trainings.append(_Training(run, make_fabric(run.train_config), progress=progress))
+    _train(trainings, progress=progress)
+    return [training.done for training in trainings]
+
+
+def _train(trainings: Sequence[_Training], *, progress: bool) -> None:
+    """Train until all are exhausted, an epoch of each at a time."""
+    num_epochs = sum(training.config.epochs for training in trainings)
+    with counting("training", num_epochs, enabled=progress) as bar, ExitStack() as stack:
+        stack.enter_context(products_as_set(trainings[0].config))
+        for training in trainings:
+            stack.enter_context(closing(training))
+            bar.advance(training.done.epoch)
+        active = [training for training in trainings if not training.is_exhausted]
+        while active:
+            for training in active:
+                training.companions = len(active)
+                training.start_epoch()
+            for training in active:
+                loss = training.end_epoch()
+                bar.advance(note=f"loss {loss:.3f}, best valid MRR {max(0.0, training.done.best_mrr):.3f}")
+            active = [training for training in active if not training.is_exhausted]
+    for training in trainings:
+        training.conclude()
 
 
 def check_trainable(config: TrainConfig, graph: KnowledgeGraph) -> None:
@@ -139,8 +143,14 @@ class _Training:
         self.done, tensors = _resume(run, self.model, self.optimizer, fabric)
         self.average = AveragedModel(self.model, self.config.average, tensors) if self.config.average else None
         self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and self.config.log else None
+        self.checkpoints = Checkpoints(run, self.done)
+        self.lane: Lane | None = None
+        self.companions = 1
         if self.config.epochs:
             self._set_up(progress)
+        self.validation = self._make_validation()
+        if self.config.epochs == 0:
+            self._validate({})
 
     def _set_up(self, progress: bool) -> None:
         """Get ready for epochs."""
@@ -152,31 +162,75 @@ class _Training:
             self.regime.prepare(progress=progress)
         fabric.barrier()
         self.step_module, self.step_optimizer = fabric.setup(_Step(self.regime), self.optimizer)
+        if self.config.replay and self.regime.has_fixed_shapes and not self.config.clip:
+            self.lane = Lane(fabric.device)
+            self.replayed = Replayed(self._steps, self.lane)
 
-    def next_epoch(self) -> float:
-        """One epoch, its record, and its state on disk; returns the mean loss of a triple."""
-        started = time.perf_counter()
-        loss = self._run_epoch(self.done.epoch + 1)
+    def _make_validation(self) -> Validation:
+        model = self.model if self.average is None else self.average.model
+        if self.lane is None:
+            return Validation(model, self.run.graph)
+        assert isinstance(model, StateEncoder)
+        return ReplayedValidation(model, self.run.graph, self.lane)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.done.is_exhausted(self.config)
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether the epoch that has just been run is to be validated."""
+        return self.done.epoch % self.config.validate_every == 0 or self.done.epoch == self.config.epochs
+
+    def start_epoch(self) -> None:
+        """Begin an epoch, and its validation where it has one; on a GPU it goes on in the background."""
+        self.started = time.perf_counter()
         self.done.epoch += 1
-        if self.average is not None:
-            self.average.update(self.model)
-        record: dict[str, Any] = {"epoch": self.done.epoch, "loss": loss}
-        if self.done.epoch % self.config.validate_every == 0 or self.done.epoch == self.config.epochs:
-            self.validate(record, started)
-        else:
-            self._finish(record, started)
-        if self.fabric.is_global_zero:
-            tensors = {**self.model.state_dict(), **optimizer_tensors(self.optimizer)}
+        with self._in_lane():
+            self.sums = self._run_epoch(self.done.epoch)
             if self.average is not None:
-                tensors |= self.average.tensors()
-            self.run.save_tensors(self.run.last_path, tensors, **vars(self.done))
+                self.average.update(self.model)
+            if self.is_validated and self.fabric.is_global_zero:
+                self.validation.begin()
+
+    def end_epoch(self) -> float:
+        """Wait for the epoch, write its record and, from time to time, its state; returns the mean loss of a triple."""
+        with self._in_lane():
+            loss = self._mean_loss()
+            record: dict[str, Any] = {"epoch": self.done.epoch, "loss": loss}
+            if self.is_validated:
+                self._validate(record)
+            else:
+                self._finish(record)
+            if self.fabric.is_global_zero and (self.checkpoints.is_due or self.is_exhausted):
+                tensors = {**self.model.state_dict(), **optimizer_tensors(self.optimizer)}
+                if self.average is not None:
+                    tensors |= self.average.tensors()
+                self.checkpoints.write(tensors)
         return loss
 
-    def _run_epoch(self, epoch: int) -> float:
+    @contextmanager
+    def _in_lane(self) -> Iterator[None]:
+        if self.lane is None:
+            yield
+        else:
+            with self.lane.entered():
+                yield
+
+    def _run_epoch(self, epoch: int) -> Tensor:
+        if self.lane is None:
+            return self._steps(epoch)
+        torch.manual_seed(combined_seed(self.config.seed, epoch))
+        return self.replayed()
+
+    def _steps(self, epoch: int = 0) -> Tensor:
+        """The steps of an epoch; returns the summed loss of the targets and their number."""
         self.regime.train()
         self.regime.begin(epoch)
-        total, num_targets = torch.zeros((), device=self.fabric.device), 0
-        for batch in self._seeded_batches(epoch):
+        total, num_targets = torch.zeros((), device=self.fabric.device), torch.zeros((), device=self.fabric.device)
+        batches = self.regime.batches(epoch) if self.lane is not None else self._seeded_batches(epoch)
+        for batch in batches:
             self.step_optimizer.zero_grad()
             loss = self.step_module(partial(_itself, batch))
             self.fabric.backward(loss)
@@ -185,11 +239,18 @@ class _Training:
             self.step_optimizer.step()
             total += loss.detach() * self.regime.num_targets(batch)
             num_targets += self.regime.num_targets(batch)
+        return torch.stack([total, num_targets])
+
+    def _mean_loss(self) -> float:
         # Processes that take sub-graphs of their own have different numbers of targets.
-        sums = self.fabric.all_reduce(torch.stack([total, total.new_tensor(num_targets)]), reduce_op="mean")
-        mean = float(sums[0]) / float(sums[1])
+        sums = self.fabric.all_reduce(self.sums, reduce_op="mean")
+        assert isinstance(sums, Tensor)
+        total, num_targets = sums.tolist()
+        mean: float = total / num_targets
         if not math.isfinite(mean):
-            raise UserError(f"the loss is not a number in epoch {epoch}: choose a smaller learning rate or init scale.")
+            raise UserError(
+                f"the loss is not a number in epoch {self.done.epoch}: choose a smaller learning rate or init scale."
+            )
         return mean
 
     def _seeded_batches(self, epoch: int) -> Iterator[Any]:
@@ -204,33 +265,46 @@ class _Training:
             yield batch
             torch.manual_seed(combined_seed(seed, number))
 
-    def validate(self, record: dict[str, Any], started: float | None = None) -> None:
-        """Measure the validation MRR in the first process; keep the weights if it is the best so far."""
-        started = started or time.perf_counter()
-        done, graph = self.done, self.run.graph
+    def _validate(self, record: dict[str, Any]) -> None:
+        """Take the outcome of the validation in the first process; keep the weights if it is the best so far."""
+        done = self.done
+        if self.config.epochs == 0:
+            self.started = time.perf_counter()
         if self.fabric.is_global_zero:
-            model = (self.model if self.average is None else self.average.model).eval()
-            metrics = evaluate_ranking(model.bind(graph), graph, "valid", confidence=False).metrics
+            metrics = self.validation.metrics()
             if metrics["mrr"] > done.best_mrr:
                 done.best_mrr, done.best_epoch = metrics["mrr"], done.epoch
-                self.run.save_tensors(self.run.weights_path, model.state_dict(), epoch=done.epoch, valid=metrics)
+                self.checkpoints.keep_best(self.validation.model, metrics)
             record |= {f"valid_{name}": round(value, 6) for name, value in metrics.items()}
         done.best_mrr, done.best_epoch = self.fabric.broadcast((done.best_mrr, done.best_epoch))
-        self._finish({"epoch": done.epoch, **record}, started)
+        self._finish({"epoch": done.epoch, **record})
         if self.on_validation is not None and self.fabric.is_global_zero:
             self.on_validation(done.epoch, metrics["mrr"])
 
-    def _finish(self, record: dict[str, Any], started: float) -> None:
+    def _finish(self, record: dict[str, Any]) -> None:
         """Write the record of an epoch."""
-        self.done.seconds += time.perf_counter() - started
+        self.done.seconds += (time.perf_counter() - self.started) / self.companions
         if self.fabric.is_global_zero:
             whole = {**record, "seconds": round(self.done.seconds, 3)}
             self.run.append_record(whole)
             if self.loggers is not None:
                 self.loggers.log(whole)
 
+    def conclude(self) -> None:
+        """Write what the training has come to."""
+        if self.fabric.is_global_zero:
+            self.run.update_sidecar(
+                best_epoch=self.done.best_epoch,
+                valid_mrr=self.done.best_mrr,
+                seconds=round(self.done.seconds, 3),
+                trained_with=provenance(str(self.fabric.device)),
+            )
+        self.fabric.barrier()
+
     def close(self) -> None:
-        """Close the logs."""
+        """Write the best weights, also those of a training that was interrupted, and close the logs."""
+        if self.fabric.is_global_zero:
+            self.checkpoints.write_best()
         if self.loggers is not None:
             self.loggers.close()
 
@@ -240,8 +314,10 @@ def _itself(batch: Any) -> Any:
 
 
 def _make_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Optimizer:
-    options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    return OPTIMIZERS[config.optimizer](model.parameters(), **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    if config.optimizer == "adam" and next(model.parameters()).is_cuda:
+        options["capturable"] = True  # its count of steps on the GPU, so that a step can be replayed
+    return OPTIMIZERS[config.optimizer](model.parameters(), **options)
 
 
 def _resume(

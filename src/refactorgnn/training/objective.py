@@ -37,15 +37,18 @@ def total_loss(
     chosen = relations[targets.relations]
     dropped_s, dropped_r = dropout(states[targets.subjects], config.dropout), dropout(chosen, config.dropout)
     candidates = states if candidates is None else candidates
-    budget = config.memory_budget_mb * 2**20
+    budget = config.memory_budget
     if isinstance(scorer, DotScorer):
         queries, keys = scorer.query(dropped_s, dropped_r), scorer.candidates(candidates)
-        total = filtered_negative_log_likelihood(queries, keys, targets.answers, known, memory_budget=budget)
+        total = filtered_negative_log_likelihood(
+            queries, keys, targets.answers, known, targets.weights, memory_budget=budget
+        )
     else:
+        assert targets.weights is None, "weighted facts are for dot products"
         total = autograd_path.filtered_negative_log_likelihood(
             scorer, dropped_s, dropped_r, candidates, targets.answers, known, budget
         )
     if config.relation_n3:
-        counts = targets.answers.counts.to(chosen.dtype)
+        counts = targets.counts.to(chosen.dtype)
         total = total + config.relation_n3 * torch.dot(counts, scorer.n3_norm(chosen))
     return total

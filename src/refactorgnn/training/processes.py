@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -79,6 +80,9 @@ def make_fabric(config: TrainConfig) -> Fabric:
     options: dict[str, Any] = {"accelerator": config.accelerator, "devices": devices, "precision": config.precision}
     try:
         fabric = Fabric(**options)
+        if config.tf32 and fabric.device.type != "cuda":
+            kind = fabric.device.type
+            raise UserError(f"setting tf32 needs an NVIDIA GPU, and the training is on {kind!r}: leave it out.")
         if fabric.world_size == 1:
             return fabric
         _check_first_launch()
@@ -92,6 +96,17 @@ def make_fabric(config: TrainConfig) -> Fabric:
             f"accelerator {config.accelerator!r} with devices {config.devices!r} cannot be used here ({reason}): "
             "choose accelerator cpu, or other devices."
         ) from error
+
+
+@contextmanager
+def products_as_set(config: TrainConfig) -> Iterator[None]:
+    """Multiply float32 matrices as the settings ask for, and as before afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _ddp_options(config: TrainConfig) -> dict[str, Any]:

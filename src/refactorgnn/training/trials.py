@@ -19,8 +19,9 @@ from refactorgnn.data.loading import load_folder
 from refactorgnn.errors import FileError, UserError
 from refactorgnn.runs import Run, load_tensors
 from refactorgnn.seeds import combined_seed
+from refactorgnn.training.checkpoints import Progress
 from refactorgnn.training.config import TrainConfig
-from refactorgnn.training.loop import Progress, fit
+from refactorgnn.training.loop import fit
 from refactorgnn.training.search import SPENT, Clock, Search, one_at_a_time
 from refactorgnn.training.search_records import OUTCOME, RUNS, SETTINGS, State
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.layers import ReFactorConv
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.scorers import DotScorer
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.processes import Share
 
@@ -52,11 +54,6 @@ class Regime(nn.Module, ABC, Generic[Batch]):
         self.share = share
         self.folder = folder
 
-    @property
-    def memory_budget(self) -> int:
-        """Bytes of temporaries of the score products."""
-        return self.config.memory_budget_mb * 2**20
-
     def prepare(self, *, progress: bool) -> None:
         """Make, once and in one process, what the training reads from the run's folder; most regimes read nothing."""
 
@@ -72,5 +69,16 @@ class Regime(nn.Module, ABC, Generic[Batch]):
         """The loss of this process's share of the batch; its mean over the processes is that of the whole batch."""
 
     @abstractmethod
-    def num_targets(self, batch: Batch) -> int:
+    def num_targets(self, batch: Batch) -> Tensor | int:
         """The number of triples whose mean the loss of ``batch`` is."""
+
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether every epoch is the same kernels on tensors of the same shapes, so that it can be replayed."""
+        return False
+
+
+def takes_weights(layer: ReFactorConv, device: torch.device, share: Share) -> bool:
+    """Whether facts can be held out of a layer by weights, and it pays: on a GPU that has the whole of each batch."""
+    is_whole = share.world_size == 1 and layer.num_samples is None
+    return device.type == "cuda" and is_whole and isinstance(layer.scorer, DotScorer)

@@ -15,7 +15,7 @@ from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.training.config import ReFactorConfig
 from refactorgnn.training.facts import TrainingFacts
 from refactorgnn.training.objective import total_loss
-from refactorgnn.training.regimes.base import Regime
+from refactorgnn.training.regimes.base import Regime, takes_weights
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,19 @@ class LayerwiseRegime(Regime[LayerStep]):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.facts = TrainingFacts(self.graph, self.config.mask, self.device)
+        self.facts = TrainingFacts(self.graph, self.config.mask, self.device, fixed_shapes=self.has_fixed_shapes)
         self.states: Tensor | None = None
         self.sums: Tensor | None = None
-        self.draw = 0
+
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether no tensor of a step changes its shape: on a GPU, where a layer is not cut into mini-batches."""
+        is_whole = self.config.parts == 1 and not self.config.induced
+        return is_whole and takes_weights(self.model.layer, self.device, self.share)
 
     def begin(self, epoch: int) -> None:
         """Clear the cache."""
-        self.states, self.sums, self.draw = None, None, epoch
+        self.states, self.sums = None, None
 
     @property
     def num_layers(self) -> int:
@@ -79,14 +84,14 @@ class LayerwiseRegime(Regime[LayerStep]):
 
     def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
         assert isinstance(self.model, ReFactorGNN)
-        states = self.model.features(self.graph, batch.support, self.draw) if self.states is None else self.states
+        states = self.model.features(self.graph, batch.support, draw=None) if self.states is None else self.states
         states, sums = self.model.step(states, batch.messages, self.sums, batch.layer)
         loss = self._loss(states, batch.targets)
         self.states, self.sums = states.detach(), None if sums is None else sums.detach()
         return loss
 
-    def num_targets(self, batch: LayerStep) -> int:  # noqa: D102
-        return batch.targets.num_triples
+    def num_targets(self, batch: LayerStep) -> Tensor | int:  # noqa: D102
+        return batch.targets.total
 
     def _loss(self, states: Tensor, targets: QueryIndex) -> Tensor:
         mine = self.share.of(targets)
@@ -96,10 +101,10 @@ class LayerwiseRegime(Regime[LayerStep]):
             states,
             relations,
             mine,
-            self.facts.known.objects_of(mine.subjects, mine.relations),
+            self.facts.answers_to(mine),
             config=self.config,
         )
-        return total * self.share.world_size / targets.num_triples
+        return total * self.share.world_size / targets.total
 
 
 class InfiniteRegime(LayerwiseRegime):
@@ -113,6 +118,11 @@ class InfiniteRegime(LayerwiseRegime):
     @property
     def num_layers(self) -> int:  # noqa: D102
         return 1
+
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """False: the cache is another tensor after each step."""
+        return False
 
     def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
         with torch.set_grad_enabled(self.config.through):

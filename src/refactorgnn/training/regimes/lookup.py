@@ -29,7 +29,7 @@ class LookupRegime(Regime[QueryIndex]):
         yield from map(self.queries.take, order.split(self.config.batch_size))
 
     def forward(self, batch: QueryIndex) -> Tensor:  # noqa: D102
-        total = self.model.total_loss(self.share.of(batch), self.memory_budget)
+        total = self.model.total_loss(self.share.of(batch), self.config.memory_budget)
         return total * self.share.world_size / batch.num_triples
 
     def num_targets(self, batch: QueryIndex) -> int:  # noqa: D102

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.models.encoder import StateEncoder
+from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.training.config import MessagePassingConfig
 from refactorgnn.training.facts import TrainingFacts
 from refactorgnn.training.objective import total_loss
-from refactorgnn.training.regimes.base import Regime
+from refactorgnn.training.regimes.base import Regime, takes_weights
 
 
 class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
@@ -27,12 +28,14 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.facts = TrainingFacts(self.graph, self.config.mask, self.device)
-        self.draw = 0
+        self.facts = TrainingFacts(self.graph, self.config.mask, self.device, fixed_shapes=self.has_fixed_shapes)
 
-    def begin(self, epoch: int) -> None:
-        """Each epoch has its own random draw of the features."""
-        self.draw = epoch
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether no tensor of a step changes its shape: on a GPU, for layers that know weighted facts."""
+        if not isinstance(self.model, ReFactorGNN) or self.model.num_parts > 1 or self.model.induced:
+            return False
+        return takes_weights(self.model.layer, self.device, self.share)
 
     def batches(self, epoch: int) -> Iterator[tuple[QueryIndex, QueryIndex]]:  # noqa: D102
         for _ in range(self.config.steps_per_epoch):
@@ -43,13 +46,13 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
         mine = self.share.of(targets)
         total = total_loss(
             self.model.scorer,
-            self.model.encode(self.graph, messages, self.draw),
+            self.model.encode(self.graph, messages, draw=None),
             self.model.relation_embeddings,
             mine,
-            self.facts.known.objects_of(mine.subjects, mine.relations),
+            self.facts.answers_to(mine),
             config=self.config,
         )
-        return total * self.share.world_size / targets.num_triples
+        return total * self.share.world_size / targets.total
 
-    def num_targets(self, batch: tuple[QueryIndex, QueryIndex]) -> int:  # noqa: D102
-        return batch[1].num_triples
+    def num_targets(self, batch: tuple[QueryIndex, QueryIndex]) -> Tensor | int:  # noqa: D102
+        return batch[1].total

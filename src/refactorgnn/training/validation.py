@@ -1,0 +1,75 @@
+"""Validation: the ranking that chooses the best weights of a training."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.evaluation.device_ranking import count_all, question_batches
+from refactorgnn.evaluation.metrics import outcomes
+from refactorgnn.evaluation.protocols import evaluate_ranking
+from refactorgnn.evaluation.ranking import Ranks, both_directions
+from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.encoder import StateEncoder
+from refactorgnn.models.features import RandomFeatures
+from refactorgnn.ops.chunked import rows_within
+from refactorgnn.training.replay import Lane, Replayed
+
+_SPLIT = "valid"
+_BUFFERS = 3
+
+
+class Validation:
+    """The filtered full ranking of the validation triples.
+
+    Args:
+        model: The model to validate; its weights may change between two validations, but not their places.
+        graph: The graph it is trained on.
+    """
+
+    def __init__(self, model: LinkPredictor, graph: KnowledgeGraph) -> None:
+        self.model = model
+        self.graph = graph
+
+    def begin(self) -> None:
+        """Have the work done, where that can be done in the background."""
+
+    def metrics(self) -> dict[str, float]:
+        """What the validation that was begun last has found."""
+        bound = self.model.eval().bind(self.graph)
+        return evaluate_ranking(bound, self.graph, _SPLIT, confidence=False).metrics
+
+
+class ReplayedValidation(Validation):
+    """The same on a GPU: everything that does not depend on the weights is done once, the rest is replayed.
+
+    Args:
+        model: The model.
+        graph: The graph.
+        lane: Where the training runs.
+    """
+
+    def __init__(self, model: StateEncoder, graph: KnowledgeGraph, lane: Lane) -> None:
+        super().__init__(model, graph)
+        device = model.relation_embeddings.device
+        rows = rows_within(None, graph.num_entities, _BUFFERS, device=device)
+        self._triples = graph.triples(_SPLIT)
+        questions = both_directions(self._triples, graph)
+        self._batches = list(question_batches(questions, graph.queries(), rows, device))
+        for part in model.features.modules():
+            if isinstance(part, RandomFeatures):
+                part.hold(graph, graph.queries("train").to(device), range(model.num_draws))
+        self._count = Replayed(self._counts, lane)
+        self._latest: Tensor | None = None
+
+    @torch.no_grad()
+    def _counts(self) -> Tensor:
+        return count_all(self.model.eval().bind(self.graph), self._batches)
+
+    def begin(self) -> None:  # noqa: D102
+        self._latest = self._count()
+
+    def metrics(self) -> dict[str, float]:  # noqa: D102
+        assert self._latest is not None, "a validation is begun first"
+        return outcomes(Ranks.from_counts(self._triples, self._latest.cpu()), "realistic").mean()

@@ -18,7 +18,7 @@ from refactorgnn.ops import (
     Impl,
     edge_dots,
     logsumexp,
-    softmax_products,
+    residual_products,
     sum_neighbours,
 )
 from refactorgnn.ops.sampled import CandidateSample
@@ -76,7 +76,9 @@ def log_likelihood_gradient(
     _check_dropout(dropout_rate, scorer)
     if not isinstance(scorer, DotScorer):
         return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
-    subjects, relations = states[queries.subjects], dropout(relations[queries.relations], dropout_rate)
+    # index_select, for the derivative of states[subjects] sorts its subjects.
+    subjects = states.index_select(0, queries.subjects)
+    relations = dropout(relations.index_select(0, queries.relations), dropout_rate)
     kept = dropout(torch.ones_like(subjects), dropout_rate) if dropout_rate else None
     subjects = subjects if kept is None else subjects * kept
     Q, K = scorer.query(subjects, relations), scorer.candidates(states)
@@ -84,19 +86,34 @@ def log_likelihood_gradient(
     if n_term == "none":
         grad_Q, grad_K = _messages(Q, K, queries, sample, impl, memory_budget)
     else:
-        counts = queries.counts.to(torch.promote_types(Q.dtype, torch.float32))
         if sample is None:
-            lse, expected, pulled = softmax_products(Q, K, counts, impl=impl, memory_budget=memory_budget)
+            lse, grad_Q, grad_K = residual_products(
+                Q, K, queries.answers, queries.weights, impl=impl, memory_budget=memory_budget
+            )
         else:
-            lse, expected, pulled = sample.softmax_products(Q, K, counts, memory_budget)
-        to_subjects, to_objects = _edge_weights(queries, Q.dtype)
-        grad_Q = sum_neighbours(queries.answers, K, to_subjects) - counts[:, None] * expected
-        grad_K = sum_neighbours(queries.answers.transposed, Q, to_objects) - pulled
+            lse, grad_Q, grad_K = _sampled_residuals(Q, K, queries, sample, memory_budget)
         if n_term == "paper":
             grad_K = grad_K + _own_candidate_term(Q, K, lse, queries, sample)
     wanted = scorer.adjoint(grad_Q, subjects, relations)
-    as_subject = sum_neighbours(queries.by_subject, wanted if kept is None else wanted * kept)
+    as_subject = _summed_by_subject(queries, wanted if kept is None else wanted * kept)
     return as_subject + scorer.candidates_adjoint(grad_K, states)
+
+
+def _summed_by_subject(queries: QueryIndex, wanted: Tensor) -> Tensor:
+    """The rows of the queries of each subject, summed; shape ``(num_entities, dim)``."""
+    if wanted.is_cuda:  # in any order: no subject has to wait for the one with the most queries
+        return wanted.new_zeros(queries.num_entities, wanted.shape[1]).index_add(0, queries.subjects, wanted)
+    return sum_neighbours(queries.by_subject, wanted)
+
+
+def _sampled_residuals(
+    Q: Tensor, K: Tensor, queries: QueryIndex, sample: CandidateSample, memory_budget: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`refactorgnn.ops.residual_products`, with ``P`` estimated from a sample of the candidates."""
+    counts = queries.counts.to(torch.promote_types(Q.dtype, torch.float32))
+    lse, expected, pulled = sample.softmax_products(Q, K, counts, memory_budget)
+    grad_Q = sum_neighbours(queries.answers, K) - counts[:, None] * expected
+    return lse, grad_Q, sum_neighbours(queries.answers.transposed, Q) - pulled
 
 
 def _check_sampling(num_samples: int | None, scorer: Scorer, impl: Impl) -> None:

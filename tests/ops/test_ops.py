@@ -226,3 +226,33 @@ def test_restricted_to_keeps_and_renumbers_the_given_columns(
     assert [got.columns[got.rows == row].tolist() for row in range(num_rows)] == expected
     if kept:
         assert torch.equal(dense(got), dense(pattern)[:, kept])
+
+
+# The residual D = A − diag(c) P --------------------------------------------------------------------------------------
+
+
+def _facts(weighted: bool) -> tuple[ops.SparsePattern, Tensor | None]:
+    """Six queries over seven candidates: an empty row, repeated edges, a row of all candidates."""
+    rows = [[0, 3, 3], [], [1], [0, 1, 2, 3, 4, 5, 6], [6, 6], [2, 5]]
+    offsets = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+    columns = torch.tensor([column for row in rows for column in row])
+    weights = torch.linspace(0, 2, len(columns), dtype=torch.float64) if weighted else None
+    return ops.SparsePattern(offsets, columns, 7), weights
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_residual_products_and_their_derivatives_are_those_of_the_definition(rows: int, weighted: bool) -> None:
+    answers, weights = _facts(weighted)
+    generator = torch.Generator().manual_seed(0)
+    shapes = (6, 5), (7, 5), (6,), (6, 5), (7, 5)
+    queries, candidates, *wanted = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    found = {}
+    for impl in ("chunked", "reference"):
+        inputs = queries.clone().requires_grad_(), candidates.clone().requires_grad_()
+        budget = rows * 4 * 7 * 8
+        outputs = ops.residual_products(*inputs, answers, weights, impl=impl, memory_budget=budget)
+        gradients = torch.autograd.grad(sum((a * b).sum() for a, b in zip(outputs, wanted, strict=True)), inputs)
+        found[impl] = [*outputs, *gradients]
+    for ours, theirs in zip(*found.values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)

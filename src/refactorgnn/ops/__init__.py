@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor
 
 from refactorgnn.errors import unknown_name
-from refactorgnn.ops import chunked, reference
+from refactorgnn.ops import chunked, reference, residual
 from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET
 from refactorgnn.ops.nll import filtered_negative_log_likelihood, negative_log_likelihood
 from refactorgnn.ops.precision import mixed_precision
@@ -30,6 +30,7 @@ __all__ = [
     "filtered_negative_log_likelihood",
     "logsumexp",
     "negative_log_likelihood",
+    "residual_products",
     "softmax_products",
     "sum_neighbours",
 ]
@@ -67,6 +68,45 @@ def softmax_products(
         return chunked.softmax_products(queries, candidates, weights, memory_budget)
     if impl == "reference":
         return reference.softmax_products(queries, candidates, weights)
+    raise unknown_name("impl", impl, IMPLS)
+
+
+@mixed_precision
+def residual_products(
+    queries: Tensor,
+    candidates: Tensor,
+    answers: SparsePattern,
+    weights: Tensor | None = None,
+    *,
+    impl: Impl = "chunked",
+    memory_budget: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The products of a layer, with ``D = A − diag(c) P``: the known answers minus the expected ones, in one pass.
+
+    .. code-block:: python
+
+        S = queries @ candidates.T
+        A = zeros_like(S); A[i, o] += w for w, (i, o) in zip(weights, answers)
+        D = A - A.sum(1, keepdim=True) * softmax(S, dim=1)
+        return logsumexp(S, dim=1), D @ candidates, D.T @ queries
+
+    Args:
+        queries: Shape ``(num_queries, dim)``.
+        candidates: Shape ``(num_candidates, dim)``.
+        answers: The known objects of each query.
+        weights: How much each of them counts, shape ``(num_edges,)``; None: 1 each.
+        impl: ``"chunked"`` (bounded memory) or ``"reference"`` (the lines above).
+        memory_budget: Bytes of temporaries that ``"chunked"`` may hold; None: 128 MiB on a CPU, 1 GiB on a GPU.
+
+    Returns:
+        Tensors of shapes ``(num_queries,)``, ``(num_queries, dim)`` and ``(num_candidates, dim)``, differentiable in
+        queries and candidates (``"chunked"``: once); of bfloat16 or float16 inputs ``"chunked"`` makes float32,
+        ``"reference"`` their own type.
+    """
+    if impl == "chunked":
+        return residual.residual_products(queries, candidates, answers, weights, memory_budget)
+    if impl == "reference":
+        return reference.residual_products(queries, candidates, answers, weights)
     raise unknown_name("impl", impl, IMPLS)
 
 

@@ -126,7 +126,7 @@ def chunks(num_rows: int, rows: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, num_rows))
 
 
-def _softmax_(scores: Tensor) -> tuple[Tensor, Tensor]:
+def softmax_(scores: Tensor) -> tuple[Tensor, Tensor]:
     """``(P, logsumexp)`` of a chunk of scores.
 
     The normaliser is read off the largest probability, which is at least ``1/|V|`` and so never underflows: one pass
@@ -148,7 +148,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
         for chunk in chunks(queries.shape[0], rows):
             q = queries[chunk]
-            P, lse[chunk] = _softmax_(keys.scores(q))
+            P, lse[chunk] = softmax_(keys.scores(q))
             expected[chunk] = matmul(P, keys.padded)
             pulled += matmul(P.T, weights[chunk, None] * q)
         ctx.save_for_backward(queries, candidates, weights, lse)

@@ -16,6 +16,7 @@ from torch.nn.functional import softplus
 
 from refactorgnn.ops import chunked
 from refactorgnn.ops.precision import mixed_precision
+from refactorgnn.ops.residual import add_at
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
 # |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, their exponentials, P and a copy.
@@ -143,11 +144,9 @@ class _FilteredLikelihood(torch.autograd.Function):
                 loss, share = loss * counted, share * counted
             total += loss.sum()
             weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
-            grad_queries[chunk] = weight[:, None] * chunked.matmul(P, keys.padded)
-            grad_queries[chunk] -= sum_neighbours(asked, candidates, share.to(candidates.dtype)).to(dtype)
-            grad_candidates += chunked.matmul(P.T, weight[:, None] * q)
-            share_by_object = share[asked.to_transposed].to(q.dtype)
-            grad_candidates[: keys.num_real] -= sum_neighbours(asked.transposed, q, share_by_object).to(dtype)
+            grad_scores = add_at(P.mul_(weight[:, None]), asked, -share)
+            grad_queries[chunk] = chunked.matmul(grad_scores, keys.padded)
+            grad_candidates += chunked.matmul(grad_scores.T, q)
         grad_candidates = grad_candidates[: keys.num_real]
         ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
         return total

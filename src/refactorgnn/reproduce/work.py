@@ -6,7 +6,6 @@ import gc
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -69,35 +68,39 @@ def perform_together(tasks: Sequence[Task]) -> list[str | None]:
         What went wrong with each, on one line; None where nothing did.
     """
     try:
-        if len(tasks) > 1:
-            _train_together(tasks)
-        return [_attempt(task) for task in tasks]
+        trained = _train_together(tasks) if len(tasks) > 1 else [None] * len(tasks)
+        return [_attempt(task, run) for task, run in zip(tasks, trained, strict=True)]
     finally:
         _free_memory()
 
 
-def _attempt(task: Task) -> str | None:
+def _attempt(task: Task, trained: Run | None) -> str | None:
     try:
-        perform(task)
+        _perform(task, trained)
     except Exception as error:  # one experiment is not to stop the others
         return reason(error)
     return None
 
 
-def perform(task: Task) -> None:
-    """Do an experiment; a training that was interrupted goes on, and one that is done is not done again."""
-    run = _combined(task) if task.experiment.members else _trained(task)
+def _perform(task: Task, run: Run | None) -> None:
+    """Do an experiment, of which the training may have been done."""
+    if run is None:
+        run = _combined(task) if task.experiment.members else _trained(task)
     if task.record is not None:
         _measured(task, run).write(task.record)
     if not task.keep:
         discard(run.path)
 
 
-def _train_together(tasks: Sequence[Task]) -> None:
-    """Train all of them as far as that goes; what one of them cannot do is found out when it is on its own."""
-    with suppress(UserError):
+def _train_together(tasks: Sequence[Task]) -> Sequence[Run | None]:
+    """Train all of them; none if one of them fails, for which does is found out when each is on its own."""
+    try:
         graph = load_graph(tasks[0].experiment.dataset, data_root=tasks[0].data_root, progress=False)
-        fit_together([_begun(task, graph) for task in tasks], progress=False)
+        runs = [_begun(task, graph) for task in tasks]
+        fit_together(runs, progress=False)
+    except UserError:
+        return [None] * len(tasks)
+    return runs
 
 
 def _begun(task: Task, graph: KnowledgeGraph | None = None) -> Run:
@@ -112,9 +115,7 @@ def _config(task: Task) -> TrainConfig:
 
 
 def _trained(task: Task) -> Run:
-    run = _begun(task)
-    if "valid_mrr" not in run.sidecar:  # it is written at the end
-        fit(run, progress=False)
+    fit(run := _begun(task), progress=False)
     return run
 
 

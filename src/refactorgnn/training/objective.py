@@ -34,8 +34,9 @@ def total_loss(
         candidates: The states of the candidates, shape ``(num_candidates, dim)``; all entities if not given.
         config: The dropout of subject and relation, the weight of N3 on the relations, the memory budget.
     """
-    chosen = relations[targets.relations]
-    dropped_s, dropped_r = dropout(states[targets.subjects], config.dropout), dropout(chosen, config.dropout)
+    chosen = relations.index_select(0, targets.relations)
+    dropped_s = dropout(states.index_select(0, targets.subjects), config.dropout)
+    dropped_r = dropout(chosen, config.dropout)
     candidates = states if candidates is None else candidates
     budget = config.memory_budget
     if isinstance(scorer, DotScorer):

@@ -120,6 +120,13 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right)
 
 
+def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """``total += left @ right``, in one pass over ``total`` where its type is that of the factors."""
+    if total.dtype == left.dtype == right.dtype:
+        return total.addmm_(left, right)
+    return total.add_(matmul(left, right))
+
+
 def chunks(num_rows: int, rows: int) -> Iterator[slice]:
     """Slices of at most ``rows`` that cover ``num_rows``."""
     for start in range(0, num_rows, rows):
@@ -150,7 +157,7 @@ class _SoftmaxProducts(torch.autograd.Function):
             q = queries[chunk]
             P, lse[chunk] = softmax_(keys.scores(q))
             expected[chunk] = matmul(P, keys.padded)
-            pulled += matmul(P.T, weights[chunk, None] * q)
+            add_matmul_(pulled, P.T, weights[chunk, None] * q)
         ctx.save_for_backward(queries, candidates, weights, lse)
         ctx.memory_budget = memory_budget
         return lse, expected, pulled[: keys.num_real]
@@ -171,15 +178,14 @@ class _SoftmaxProducts(torch.autograd.Function):
         )
         for chunk in chunks(queries.shape[0], rows):
             q, w = queries[chunk], weights[chunk, None]
-            P = keys.scores(q).sub_(lse[chunk, None]).exp_()
-            M = matmul(grad_expected[chunk], keys.padded.T)
-            M += matmul(w * q, grad_pulled.T)
+            P = torch.softmax(keys.scores(q), dim=1)
+            M = add_matmul_(matmul(grad_expected[chunk], keys.padded.T), w * q, grad_pulled.T)
             row_sums = torch.linalg.vecdot(P, M)[:, None]
             grad_scores = M.sub_(row_sums - grad_lse[chunk, None]).mul_(P)
             pushed = matmul(P, grad_pulled)
             grad_queries[chunk] = matmul(grad_scores, keys.padded) + w * pushed
-            grad_candidates += matmul(grad_scores.T, q)
-            grad_candidates += matmul(P.T, grad_expected[chunk])
+            add_matmul_(grad_candidates, grad_scores.T, q)
+            add_matmul_(grad_candidates, P.T, grad_expected[chunk])
             grad_weights[chunk] = torch.linalg.vecdot(q.to(pushed.dtype), pushed)
         return (
             grad_queries.to(queries.dtype),

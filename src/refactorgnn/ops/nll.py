@@ -21,6 +21,9 @@ from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
 # |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, their exponentials, P and a copy.
 _FILTERED_BUFFERS = 4
+# The score of what is no negative: below any other, so that it has no share in the softmax, but no −∞, for a row that
+# has no negatives at all then still has a softmax, which its weight of 0 takes out.
+_HIDDEN = -1e30
 
 
 @mixed_precision
@@ -135,8 +138,8 @@ class _FilteredLikelihood(torch.autograd.Function):
             q, asked, hidden = queries[chunk], targets.slice_rows(chunk), known.slice_rows(chunk)
             scores = keys.scores(q)
             target_scores = scores[asked.rows, asked.columns]
-            scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), -torch.inf))
-            base, P = _negatives(scores)
+            scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), _HIDDEN))
+            P, base = chunked.softmax_(scores)
             gap = base[asked.rows] - target_scores
             loss, share = softplus(gap), gap.sigmoid()
             if weights is not None:
@@ -146,7 +149,7 @@ class _FilteredLikelihood(torch.autograd.Function):
             weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
             grad_scores = add_at(P.mul_(weight[:, None]), asked, -share)
             grad_queries[chunk] = chunked.matmul(grad_scores, keys.padded)
-            grad_candidates += chunked.matmul(grad_scores.T, q)
+            chunked.add_matmul_(grad_candidates, grad_scores.T, q)
         grad_candidates = grad_candidates[: keys.num_real]
         ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
         return total
@@ -156,12 +159,6 @@ class _FilteredLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_queries, grad_candidates = ctx.saved_tensors
         return grad * grad_queries, grad * grad_candidates, None, None, None, None
-
-
-def _negatives(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """``(logsumexp, softmax)`` of rows in which −∞ marks what is no negative; (−∞, 0) where a row has none."""
-    base = torch.logsumexp(scores, dim=1)
-    return base, torch.where(base[:, None] > -torch.inf, torch.softmax(scores, dim=1), 0)
 
 
 def _summed(counts: Tensor, lse: Tensor, positive: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ anyway: a layer is then three products (``S``, ``D H``, ``Dᵀ Q``) and passes o
 by edge. With ``Ē``, ``Ḡ``, ``l̄`` the derivatives of the loss by the outputs ``E = D H``, ``G = Dᵀ Q`` and
 ``l = logsumexp(S)``:
 
-    M   = Ē Hᵀ + Q Ḡᵀ                                     the derivative by D
-    S̄   = P ∘ (l̄ − c ∘ (M − rowsum(P ∘ M)))               softmax and logsumexp
+    M   = −c ∘ (Ē Hᵀ + Q Ḡᵀ)                              the derivative by P
+    S̄   = P ∘ (M − rowsum(P ∘ M) + l̄)                     softmax and logsumexp
     Q̄   = S̄ H + D Ḡ
     H̄   = S̄ᵀ Q + Dᵀ Ē
 """
@@ -59,6 +59,11 @@ class _Facts:
         return add_at(P, self.answers.slice_rows(chunk), self.weights[self.answers.edges_of(chunk)])
 
 
+def _scaled(rows: Tensor, factors: Tensor) -> Tensor:
+    """The rows times a factor each, in the type of the rows."""
+    return (rows * factors).to(rows.dtype)
+
+
 class _ResidualProducts(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -80,7 +85,7 @@ class _ResidualProducts(torch.autograd.Function):
             P, lse[chunk] = chunked.softmax_(keys.scores(q))
             D = facts.residual_(P, chunk)
             wanted[chunk] = chunked.matmul(D, keys.padded)
-            pulled += chunked.matmul(D.T, q)
+            chunked.add_matmul_(pulled, D.T, q)
         ctx.save_for_backward(queries, candidates, weights, lse)
         ctx.answers, ctx.memory_budget = answers, memory_budget
         return lse, wanted, pulled[: keys.num_real]
@@ -100,17 +105,17 @@ class _ResidualProducts(torch.autograd.Function):
         )
         for chunk in chunked.chunks(queries.shape[0], rows):
             q, grad_w = queries[chunk], grad_wanted[chunk]
-            P = keys.scores(q).sub_(lse[chunk, None]).exp_()
-            M = chunked.matmul(grad_w, keys.padded.T)
-            M += chunked.matmul(q, grad_pulled.T)
+            P = torch.softmax(keys.scores(q), dim=1)
+            # −c goes into the short factors: a pass over M less.
+            minus = -facts.counts[chunk, None]
+            M = chunked.matmul(_scaled(grad_w, minus), keys.padded.T)
+            chunked.add_matmul_(M, _scaled(q, minus), grad_pulled.T)
             row_sums = torch.linalg.vecdot(P, M)
-            # P ∘ (l̄ − c (M − rowsum)) = P ∘ ((l̄ + c rowsum) − c M)
-            counts = facts.counts[chunk]
-            grad_scores = M.mul_(-counts[:, None]).add_((grad_lse[chunk] + counts * row_sums)[:, None]).mul_(P)
+            grad_scores = M.sub_((row_sums - grad_lse[chunk])[:, None]).mul_(P)
             D = facts.residual_(P, chunk)
-            grad_queries[chunk] = chunked.matmul(grad_scores, keys.padded)
-            grad_queries[chunk] += chunked.matmul(D, grad_pulled)
-            grad_candidates += chunked.matmul(grad_scores.T, q)
-            grad_candidates += chunked.matmul(D.T, grad_w)
+            mine = chunked.matmul(grad_scores, keys.padded)
+            grad_queries[chunk] = chunked.add_matmul_(mine, D, grad_pulled)
+            chunked.add_matmul_(grad_candidates, grad_scores.T, q)
+            chunked.add_matmul_(grad_candidates, D.T, grad_w)
         grad_candidates = grad_candidates[: keys.num_real]
         return grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype), None, None, None

@@ -7,6 +7,7 @@ them all at a stroke.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -65,9 +66,21 @@ class Replayed:
             return self._function()
         if self._graph is None:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._lane.stream):
+            with _without_collection(), torch.cuda.graph(graph, stream=self._lane.stream):
                 self._result = self._function()
             self._graph = graph
         self._graph.replay()
         assert self._result is not None
         return self._result
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect no garbage for a moment: to destroy an earlier training's record would spoil the one being made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -77,6 +77,7 @@ class Row:
         of: The row of the recipe that is measured; the row's own name if not given.
         minus: A second row of the recipe, seed by seed subtracted from the first.
         published: The path to its figures below a metric's; the row's name if not given.
+        best_of: Several published rows instead, the best of which stands in each column.
         seen_only: Whether the model knows the entities of its training graph only.
     """
 
@@ -84,6 +85,7 @@ class Row:
     of: str | None = None
     minus: str | None = None
     published: tuple[str, ...] = ()
+    best_of: tuple[str, ...] = ()
     seen_only: bool = False
 
     @property
@@ -224,6 +226,9 @@ def published(metric: Metric, row: Row, column: Column) -> Published | None:
     """The paper's figure, or None where it has none."""
     if metric.published is None:
         return None
+    if row.best_of:
+        several = [published(metric, Row(name), column) for name in row.best_of]
+        return max((one for one in several if one is not None), key=lambda one: one.mean, default=None)
     found: Any = published_figures()[metric.published]
     for step in row.published or (row.name,):
         found = found.get(step) if found is not None else None
@@ -267,6 +272,7 @@ _INDUCTIVE_PROTOCOL = (
     "messages pass over NAME_ind/train, the questions are NAME_ind/test. Filtered ranking (by all of NAME_ind) in both "
     "directions, realistic ties. Full ranking: against all entities."
 )
+_REFACTOR_ROWS = tuple(f"ReFactorGNN({depth}) [{features}]" for features in "RT" for depth in (3, 6))
 _DEPTH_ROWS = tuple(f"{model}({depth}) [R]" for model in ("GAT", "ReFactorGNN") for depth in DEPTHS)
 
 _ALL = (
@@ -283,14 +289,14 @@ _ALL = (
         "inductive",
         "Inductive link prediction",
         f"{_INDUCTIVE_PROTOCOL} Partial ranking: against 49 negatives, drawn with the seed of the run. [R]: random "
-        "features, [T]: text features.",
-        tuple(
-            Row(name)
-            for name in (
-                *("No Pretrain [R]", "No Pretrain [T]", "GAT(3) [R]", "GAT(6) [R]", "GAT(3) [T]", "GAT(6) [T]"),
-                *(f"ReFactorGNN({depth}) [{features}]" for features in "RT" for depth in (3, 6)),
-                "ensemble [T]",
-            )
+        "features, [T]: text features. Beside `best [R]` stands the paper's ReFactorGNN(6) [R], beside `best [T]` and "
+        "`ensemble [T]` the best of its four ReFactorGNN rows in each column.",
+        (
+            *map(Row, ("No Pretrain [R]", "No Pretrain [T]", "GAT(3) [R]", "GAT(6) [R]", "GAT(3) [T]", "GAT(6) [T]")),
+            *map(Row, _REFACTOR_ROWS),
+            Row("best [R]", published=("ReFactorGNN(6) [R]",)),
+            Row("best [T]", best_of=_REFACTOR_ROWS),
+            Row("ensemble [T]", best_of=_REFACTOR_ROWS),
         ),
         _unseen(PAIRS),
         (

@@ -24,7 +24,7 @@ _MATRICES_BACKWARD = 5
 # PyG asks its questions one by one, in Python: more of them tell nothing new.
 _MOST_PYG_QUESTIONS = 200
 _MOST_PYG_NUMBERS = 10**9
-# PyKEEN answers this many questions at once on a CPU, through an array of questions × entities × dim.
+# PyKEEN answers this many questions at once on a CPU (on a GPU it tries), through an array of questions × entities × dim.
 _PYKEEN_BATCH = 32
 
 
@@ -150,9 +150,7 @@ def pykeen_evaluation(graph: KnowledgeGraph, states: Tensor, relations: Tensor, 
 
     def evaluate() -> dict[str, float]:
         evaluator = RankBasedEvaluator(filtered=True)
-        result = evaluator.evaluate(
-            model, triples, batch_size=_PYKEEN_BATCH, additional_filter_triples=filters, use_tqdm=False
-        )
+        result = evaluator.evaluate(model, triples, additional_filter_triples=filters, use_tqdm=False)
         return {"mrr": float(result.get_metric("both.realistic.inverse_harmonic_mean_rank"))}
 
     return Rival(name, evaluate)

@@ -24,7 +24,7 @@ _MATRICES_BACKWARD = 5
 # PyG asks its questions one by one, in Python: more of them tell nothing new.
 _MOST_PYG_QUESTIONS = 200
 _MOST_PYG_NUMBERS = 10**9
-# PyKEEN answers this many questions at once on a CPU (on a GPU it tries), through an array of questions × entities × dim.
+# Questions that PyKEEN answers at once on a CPU, through an array of questions × entities × dim; on a GPU it tries.
 _PYKEEN_BATCH = 32
 
 

@@ -96,6 +96,8 @@ def test_show_writes_the_page_and_measures_nothing(measured: list[Case], tmp_pat
         (("layer", "--device", "abacus"), "device 'abacus' cannot be used"),
         (("scaling", "--dims", "8"), "scaling has sizes of its own"),
         (("layer", "--repeats", "0"), "repeats"),
+        (("layer", "--show"), "ROWS says how to measure"),
+        (("--show", "--memory-budget-mb", "64"), "--memory-budget-mb says how to measure"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments: tuple[str, ...], words: str, tmp_path: Path, cli: Cli) -> None:

@@ -46,6 +46,12 @@ def test_who_has_taken_a_minute_has_no_more_turns(monkeypatch: pytest.MonkeyPatc
     assert turns({"a": 0.5, "b": 35.0, "c": 90.0}, 4, monkeypatch) == ("abcaabaa", {"a": 4, "b": 2, "c": 1})
 
 
+def test_what_a_gpu_compiles_at_first_never_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = iter([30.0, 20.0, 1.0, 2.0, 3.0])
+    monkeypatch.setattr(timing, "seconds_of", lambda one, device: next(lengths))
+    assert seconds_in_turns({"a": Contestant(lambda: None)}, 2, torch.device("cuda")) == {"a": [2.0, 3.0]}
+
+
 def _temporary_and_output() -> Tensor:
     temporary = torch.ones(8_000_000)
     return temporary[:4_000_000].clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 from refactorgnn.bench.cases import Case, graph_of
 from refactorgnn.bench.floors import Floor, Products, layer_and_backward_products, layer_products, score_products
 from refactorgnn.bench.rivals import Rival, published, pyg_evaluation, pykeen_evaluation
-from refactorgnn.bench.timing import Contestant
+from refactorgnn.bench.timing import Contestant, nothing
 from refactorgnn.data.graph import KnowledgeGraph, reciprocal
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.devices import usable_device
@@ -48,12 +48,14 @@ class Contest:
         floor: The products that no way can do without.
         sizes: What the cost may depend on.
         rivals: Other ways.
+        close: What is to be done when all is measured.
     """
 
     subject: Contestant
     floor: Floor
     sizes: Mapping[str, int]
-    rivals: tuple[Rival, ...] = field(default=())
+    rivals: tuple[Rival, ...] = ()
+    close: Callable[[], None] = nothing
 
 
 class _Bench:
@@ -132,6 +134,7 @@ def _training_config(bench: _Bench) -> ReFactorConfig:
         epochs=NUM_CYCLES,
         validate_every=NUM_CYCLES,
         accelerator="cuda" if bench.device.type == "cuda" else "cpu",
+        devices="1" if bench.device.index is None else f"{bench.device.index},",
         precision="bf16-mixed" if case.precision == "bf16" else "32-true",
         threads=case.threads,
         memory_budget_mb=bench.memory_budget() // 2**20,
@@ -178,13 +181,14 @@ def _training(bench: _Bench) -> Contest:
 
     def get_ready() -> None:
         runs.append(Run.create(Path(folder.name) / str(len(runs)), config, bench.graph))
+        runs[-1].graph  # noqa: B018  # reads it, which is no part of the training
 
     def run() -> None:
         fit(runs[-1], progress=False)
 
     floor = bench.floor(*_step_products(bench, steps), memory_budget=bench.memory_budget(), times=NUM_CYCLES)
     sizes = bench.sizes(layers=bench.case.layers, steps=NUM_CYCLES * len(steps))
-    return Contest(Contestant(run, get_ready), floor, sizes)
+    return Contest(Contestant(run, get_ready), floor, sizes, close=folder.cleanup)
 
 
 def _evaluation(bench: _Bench) -> Contest:

@@ -21,7 +21,8 @@ Written by `refactorgnn bench` from the records in [{FOLDER}]({FOLDER}): no figu
 
 ## How to read it
 
-- **time**: the median of several runs after a first one that is not counted, unless it took ten seconds or more.
+- **time**: the median of several runs after a first one (on a GPU: three) that is not counted, unless it took a CPU ten
+  seconds or more.
 - **floor**: the matrix products that the row cannot do without, alone, on random matrices of the same type with |V| and
   d rounded up to multiples of 8, in the same memory. Ours, floor and rivals take turns, so that noise hits all of them;
   **time / floor** is the median over the turns. Products of |Q| × |V| × d: a layer has 3 (scores, P K, Pᵀ Q); its

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -97,7 +98,11 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        about = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:  # not Linux: all that there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1024 * next(int(line.split()[1]) for line in about.splitlines() if line.startswith("MemAvailable:"))
 
 
 def pyg_evaluation(graph: KnowledgeGraph, states: Tensor, relations: Tensor, triples: Tensor) -> Rival:

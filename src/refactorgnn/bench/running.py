@@ -91,13 +91,23 @@ def measure(case: Case, repeats: int, data_root: str | Path | None = None) -> Be
 def measure_here(case: Case, repeats: int, data_root: str | Path | None = None) -> dict[str, Any]:
     """The figures of a case, in this process; memory comes last, since measuring it slows what follows."""
     torch.set_num_threads(case.threads)
-    device, contest = usable_device(case.device), make_contest(case, data_root)
+    device = usable_device(case.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # events and kernels go to the current one
+    contest = make_contest(case, data_root)
+    try:
+        return _figures(contest, repeats, device)
+    finally:
+        contest.close()
+
+
+def _figures(contest: Contest, repeats: int, device: torch.device) -> dict[str, Any]:
     contestants = {"subject": contest.subject, "floor": Contestant(contest.floor)}
     rivals = {rival.name: Contestant(rival.run) for rival in contest.rivals if rival.run is not None}
     seconds = seconds_in_turns(contestants | rivals, repeats, device)
     return {
         "sizes": dict(contest.sizes),
-        "seconds": {name: seconds[name] for name in contestants},
+        "seconds": {name: _rounded(seconds[name]) for name in contestants},
         "peak_bytes": peak_bytes(contest.subject, device),
         "floor": _about_floor(contest),
         "rivals": [_about_rival(rival, seconds.get(rival.name, []), device) for rival in contest.rivals],
@@ -115,4 +125,15 @@ def _about_floor(contest: Contest) -> dict[str, int]:
 def _about_rival(rival: Rival, seconds: list[float], device: torch.device) -> dict[str, Any]:
     is_short = rival.run is not None and min(seconds) < _TOO_LONG
     peak = peak_bytes(Contestant(rival.run), device) if is_short and rival.run is not None else None
-    return {"name": rival.name, "seconds": seconds, "share": rival.share, "peak_bytes": peak, "note": rival.note}
+    return {
+        "name": rival.name,
+        "seconds": _rounded(seconds),
+        "share": rival.share,
+        "peak_bytes": peak,
+        "note": rival.note,
+    }
+
+
+def _rounded(seconds: list[float]) -> list[float]:
+    """To ten nanoseconds."""
+    return [round(value, 8) for value in seconds]

@@ -25,6 +25,7 @@ _CHOICES = ", ".join(
 
 
 def bench(
+    context: typer.Context,
     rows: Annotated[
         list[str] | None, typer.Argument(metavar="[ROWS]…", help=f"Some of {_CHOICES}.", show_default="all")
     ] = None,
@@ -63,6 +64,8 @@ def bench(
     Examples: refactorgnn bench layer --datasets CoDEx-S --dims 256;
     refactorgnn bench --device cuda --precision bf16 --out docs; refactorgnn bench --show --out docs
     """
+    if show:
+        _refuse_settings(context)
     result = api.bench(
         rows or [],
         datasets=_names(datasets),
@@ -91,6 +94,15 @@ def bench(
     if result.failures:
         say(f"{len(result.failures)} row(s) failed; the same command tries those again, and no others.")
         raise typer.Exit(_FAILED)
+
+
+def _refuse_settings(context: typer.Context) -> None:
+    """With ``--show`` nothing is measured, so nothing can be said about how."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in ("show", "out", "as_json") and source is not None and source.name == "COMMANDLINE":
+            option = "ROWS" if name == "rows" else f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} says how to measure, and --show measures nothing: leave one of them out.")
 
 
 def _announce(record: BenchRecord) -> None:

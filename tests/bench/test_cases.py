@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refactorgnn.bench.cases import DATASETS, MILLION, ROWS, SWEEPS, Case, Choice, graph_of
+from refactorgnn.bench.cases import DATASETS, MILLION, ROWS, Case, Choice, graph_of, sweeps
 from refactorgnn.errors import UserError
 
 
@@ -17,7 +17,7 @@ def test_the_whole_grid() -> None:
         assert {(row, dataset, dim) for dataset in DATASETS for dim in (256, 768)} <= found
     assert {(row, MILLION, 256) for row in ("evaluation", "sampled-layer")} <= found
     assert [case.layers for case in cases if case.row == "training"] == [6]
-    swept = [case for sweep in SWEEPS for case in sweep.cases]
+    swept = [case for sweep in sweeps("cpu") for case in sweep.cases]
     assert set(swept) <= set(cases)
     assert len(cases) == len(set(cases)) == 3 * 12 + 1 + 14 + 2 + len(set(swept))
 
@@ -38,11 +38,12 @@ def test_sizes_leave_the_scaling_out_and_quick_is_tiny() -> None:
     assert {(case.dataset, case.dim) for case in quick} == {("synthetic-60-3-240", 16)}
 
 
-def test_each_sweep_changes_one_size() -> None:
-    for sweep, changed in zip(SWEEPS, ("dataset", "dataset", "dim", "layers"), strict=True):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_each_sweep_changes_one_size(device: str) -> None:
+    for sweep, changed in zip(sweeps(device), ("dataset", "dataset", "dim", "layers"), strict=True):
         for name in ("dataset", "dim", "layers"):
             assert len({getattr(point, name) for point in sweep.points}) == (5 if name == changed else 1)
-    triples, entities = ([point.dataset.split("-") for point in sweep.points] for sweep in SWEEPS[:2])
+    triples, entities = ([point.dataset.split("-") for point in sweep.points] for sweep in sweeps(device)[:2])
     assert len({tuple(words[1:3]) for words in triples}) == 1  # |V| and |R|
     assert len({tuple(words[2:]) for words in entities}) == 1  # |R| and |T|
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refactorgnn.bench.cases import SWEEPS, Case
+from refactorgnn.bench.cases import Case, sweeps
 from refactorgnn.bench.goals import GOALS, Goal
 from refactorgnn.bench.page import bench_page, duration, write_page
 from refactorgnn.bench.records import BenchRecord, load_bench_records
@@ -80,7 +80,7 @@ def test_a_goal_without_a_precision_takes_the_best() -> None:
 def swept_records() -> list[BenchRecord]:
     """Costs in proportion to |T|, |V|, d and L."""
     records = []
-    for case in dict.fromkeys(case for sweep in SWEEPS for case in sweep.cases):
+    for case in dict.fromkeys(case for sweep in sweeps("cpu") for case in sweep.cases):
         num_entities, _, num_triples = map(int, case.dataset.split("-")[1:])
         cost = 1e-12 * num_entities * num_triples * case.dim * case.layers
         rivals = [] if case.row == "step" else [planted_rival(4 * cost)]
@@ -106,7 +106,7 @@ def test_curves_are_drawn_where_there_are_points(tmp_path: Path) -> None:
     assert "floor" not in memory
     text = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
     assert all(f"(benchmarks/{name}.svg)" in text for name in names)
-    assert "| layer | 1 | 64,000 | 246 | 2,000 | 256 | 65.5 ms | 32.8 ms | 2.00 | 5 MB |" in text
+    assert "| layer | 1 | 32,000 | 246 | 1,000 | 256 | 16.4 ms | 8.19 ms | 2.00 | 5 MB |" in text
 
 
 def test_there_are_no_curves_of_single_points(tmp_path: Path) -> None:

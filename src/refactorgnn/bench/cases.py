@@ -18,7 +18,7 @@ Precision = Literal["32", "tf32", "bf16"]
 MILLION = "synthetic-1000000-100-1000000"
 DATASETS = ("fb237_v1", "fb237_v4", "WN18RR_v3", "CoDEx-S", "FB15k-237", "WN18RR")
 DIMS = (256, 768)
-# The row of the command line that stands for the points of `SWEEPS`.
+# The row of the command line that stands for the points of `sweeps`.
 SCALING = "scaling"
 _QUICK = "synthetic-60-3-240"
 _SYNTHETIC = re.compile(r"synthetic-(\d+)-(\d+)-(\d+)")
@@ -110,22 +110,21 @@ class Sweep:
         return (replace(point, row=row) for row in self.rows for point in self.points)
 
 
-def _sweeps() -> tuple[Sweep, ...]:
+def sweeps(device: str) -> tuple[Sweep, ...]:
+    """The sizes of which one changes at a time, large enough for ``device`` to be busy."""
+    scale = 1 if device == "cpu" else 16
+    num_entities, num_triples = 1000 * scale, 8000 * scale
+    factors = (0.25, 0.5, 1, 2, 4)
     layers = "layer", "layer-backward"
-    base = Case("layer", "synthetic-2000-20-16000", 256)
-    triples = [replace(base, dataset=f"synthetic-2000-20-{count}") for count in (4000, 8000, 16000, 32000, 64000)]
-    entities = [replace(base, dataset=f"synthetic-{count}-20-16000") for count in (500, 1000, 2000, 4000, 8000)]
-    dims = [replace(base, dim=dim) for dim in (64, 128, 256, 512, 1024)]
-    depths = [replace(base, row="step", layers=depth) for depth in (1, 2, 4, 8, 16)]
+    base = Case("layer", f"synthetic-{num_entities}-20-{num_triples}", 256, device)
+    of_triples = [f"synthetic-{num_entities}-20-{int(factor * num_triples)}" for factor in factors]
+    of_entities = [f"synthetic-{int(factor * num_entities)}-20-{num_triples}" for factor in factors]
     return (
-        Sweep("T", layers, tuple(triples)),
-        Sweep("V", layers, tuple(entities)),
-        Sweep("d", layers, tuple(dims)),
-        Sweep("L", ("step",), tuple(depths)),
+        Sweep("T", layers, tuple(replace(base, dataset=dataset) for dataset in of_triples)),
+        Sweep("V", layers, tuple(replace(base, dataset=dataset) for dataset in of_entities)),
+        Sweep("d", layers, tuple(replace(base, dim=int(256 * factor)) for factor in factors)),
+        Sweep("L", ("step",), tuple(replace(base, layers=depth) for depth in (1, 2, 4, 8, 16))),
     )
-
-
-SWEEPS = _sweeps()
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class Choice:
             raise UserError(f"{SCALING} has sizes of its own: leave --datasets, --dims and --quick out with it.")
         found = [case for row in self.rows or ROWS if row != SCALING for case in self._grid(row)]
         if SCALING in self.rows or not (self.rows or has_sizes):
-            found += [case for sweep in SWEEPS for case in sweep.cases]
+            found += [case for sweep in sweeps(self.device) for case in sweep.cases]
         return list(dict.fromkeys(self._circumstances(case) for case in found))
 
     def _grid(self, name: str) -> Iterator[Case]:

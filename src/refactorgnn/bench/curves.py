@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from refactorgnn.bench.cases import SWEEPS, Sweep
+from refactorgnn.bench.cases import Sweep, sweeps
 from refactorgnn.bench.records import BenchRecord
 from refactorgnn.bench.rivals import PUBLISHED
 from refactorgnn.reproduce.plots import Drawing, Panel, Series, draw_lines
@@ -20,8 +20,8 @@ _Value = Callable[[BenchRecord], float | None]
 
 
 def has_curves(records: Sequence[BenchRecord]) -> bool:
-    """Whether each sweep has two points at least, without which there is no line."""
-    return all(len(_points(sweep, row, records)) > 1 for sweep in SWEEPS for row in sweep.rows)
+    """Whether each sweep has two points at least, without which there is no line; ``records`` are of one device."""
+    return all(len(_points(sweep, row, records)) > 1 for sweep in _sweeps(records) for row in sweep.rows)
 
 
 def curves_name(slug: str, quantity: str) -> str:
@@ -31,12 +31,15 @@ def curves_name(slug: str, quantity: str) -> str:
 
 def draw_curves(records: Sequence[BenchRecord], folder: str | Path, slug: str) -> list[Drawing]:
     """Draw time and memory, both axes logarithmic: ours solid, the floor and the published formulation dashed."""
-    return [
-        draw_lines(
-            [_panel(sweep, records, quantity) for sweep in SWEEPS], folder, curves_name(slug, quantity), columns=2
-        )
-        for quantity in ("time", "memory")
-    ]
+    drawings = []
+    for quantity in get_args(Quantity):
+        panels = [_panel(sweep, records, quantity) for sweep in _sweeps(records)]
+        drawings.append(draw_lines(panels, folder, curves_name(slug, quantity), columns=2))
+    return drawings
+
+
+def _sweeps(records: Sequence[BenchRecord]) -> tuple[Sweep, ...]:
+    return sweeps(records[0].of.device)
 
 
 def _points(sweep: Sweep, row: str, records: Sequence[BenchRecord]) -> list[BenchRecord]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from refactorgnn.bench.cases import ROWS, SWEEPS, Case
+from refactorgnn.bench.cases import ROWS, Case, sweeps
 from refactorgnn.bench.curves import curves_name, draw_curves, has_curves
 from refactorgnn.bench.goals import GOALS
 from refactorgnn.bench.records import FOLDER, BenchRecord
@@ -107,7 +107,7 @@ def _goals(records: Sequence[BenchRecord]) -> list[str]:
 
 def _group_section(group: _Group) -> list[str]:
     lines = [f"## {group.title}", ""]
-    swept = {_sizes_key(case) for sweep in SWEEPS for case in sweep.cases}
+    swept = {_sizes_key(case) for sweep in sweeps(group.records[0].of.device) for case in sweep.cases}
     for name, row in ROWS.items():
         records = [one for one in group.records if one.of.row == name and _sizes_key(one.of) not in swept]
         if records:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from refactorgnn.models.base import EmbeddingScorer
 from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.predict import index as index_module
-from refactorgnn.predict import run_index
+from refactorgnn.predict import run_index, searching
 from refactorgnn.predict.candidates import log_odds
 from refactorgnn.predict.index import VectorIndex
 from refactorgnn.predict.predictor import Question
@@ -150,12 +149,15 @@ def test_a_shortlist_of_known_answers_falls_back_to_exact(
     by_index, exact = pair
     assert by_index._indexed is not None
     known = by_index.graph.queries().objects_of(torch.tensor([0]), torch.tensor([HUB])).columns
-    monkeypatch.setattr(by_index._indexed.index, "shortlist", lambda query, wanted: known)
+    monkeypatch.setattr(by_index._indexed.index, "shortlist", lambda *asked: known)
     assert by_index.tails(0, HUB, k=10) == exact.tails(0, HUB, k=10)
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.7, 1.5])
-def test_the_normaliser_is_within_its_error(graph: KnowledgeGraph, scale: float) -> None:
+def test_the_normaliser_is_within_its_error(
+    graph: KnowledgeGraph, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "_SAMPLE", 512)
     bound = Lookup(graph.entities, graph.relations, "complex", 2 * DIM, init_scale=scale).eval().bind(graph)
     scorer = indexed(bound, graph, "ann")
     assert isinstance(scorer, IndexedScorer)
@@ -170,7 +172,10 @@ def test_the_normaliser_is_within_its_error(graph: KnowledgeGraph, scale: float)
         with torch.no_grad():
             exact = log_odds(bound.scores(*asked), known)[0, found.entities]
         off.append(float((found.log_odds - exact).abs().max()))
-    assert max(off) <= 4 * MOST_ERROR
+    assert max(off) <= 3 * MOST_ERROR
+    assert sum(value > MOST_ERROR for value in off) <= 0.32 * len(off)
+    # Where all terms are alike, a sample is enough; where a few are the sum, the shortlist is; or it is taken in full.
+    assert (max(off) > 1e-9) or scale > 1
 
 
 def test_transe_and_ensembles_are_dot_products_too(graph: KnowledgeGraph) -> None:
@@ -188,8 +193,8 @@ def test_transe_and_ensembles_are_dot_products_too(graph: KnowledgeGraph) -> Non
         assert scorer is not None
         hits = 0
         for subject in range(50):
-            found = scorer.best(subject, HUB, graph.queries("valid"), 10, include_known=True, with_odds=False)
-            exact = bound.scores(torch.tensor([subject]), torch.tensor([HUB]))[0].topk(10)
+            found = scorer.best(subject, RARE, graph.queries("valid"), 10, include_known=True, with_odds=False)
+            exact = bound.scores(torch.tensor([subject]), torch.tensor([RARE]))[0].topk(10)
             assert found is not None
             hits += int(torch.isin(exact.indices, found.entities).sum())
             assert torch.allclose(found.scores[0], exact.values[0], rtol=1e-4) or exact.indices[0] not in found.entities
@@ -214,13 +219,13 @@ def test_auto_is_exact_below_200000_entities(
 @pytest.mark.parametrize("mode", ["exact", "local"])
 def test_entities_that_are_added_are_found(tiny_inductive: Run, mode: Any) -> None:
     by_index, exact = (Predictor.load(tiny_inductive, index=name) for name in ("ann", "exact"))
-    facts = [("newcomer", "next to", "person 1"), ("newcomer", "across", "person 7"), ("person 2", "across", "newcomer")]
+    facts = [("new", "next to", "person 1"), ("new", "across", "person 7"), ("person 2", "across", "new")]
     for predictor in (by_index, exact):
         predictor.add(facts, mode=mode)
     assert by_index._indexed is not None
     assert by_index._indexed.index.num_entities == by_index.graph.num_entities
     ours = by_index.tails("person 2", "next to", k=25, include_known=True)
-    assert "newcomer" in {answer.entity for answer in ours}
+    assert "new" in {answer.entity for answer in ours}
     theirs = exact.tails("person 2", "next to", k=25, include_known=True)
     assert [answer.entity for answer in ours] == [answer.entity for answer in theirs]
     assert [answer.score for answer in ours] == pytest.approx([answer.score for answer in theirs], rel=1e-5, abs=1e-6)
@@ -258,7 +263,7 @@ def saved(graph: KnowledgeGraph, tmp_path: Path) -> Run:
 
 def test_an_index_is_kept_and_made_again_when_stale(saved: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved.path / run_index.FILE
-    asked = Question("e00001", "rare", None)
+    asked = Question(1, "rare", None)
     before, answers = path.read_bytes(), Predictor.load(saved, index="ann").answer([asked])
     assert path.read_bytes() == before
     with monkeypatch.context() as patch:  # nothing is built when it is there
@@ -270,7 +275,7 @@ def test_an_index_is_kept_and_made_again_when_stale(saved: Run, monkeypatch: pyt
     saved.save_tensors(saved.weights_path, model.state_dict())
     new = Predictor.load(saved.path, index="ann").answer([asked])
     assert path.read_bytes() != before
-    assert new == pytest.approx(Predictor.load(saved.path, index="exact").answer([asked])) or new != answers
+    assert new != answers
     exact = Predictor.load(saved.path, index="exact").answer([asked])[0]
     assert len({a.entity for a in new[0]} & {a.entity for a in exact}) >= 9
 
@@ -286,19 +291,18 @@ def test_a_damaged_index_is_refused_in_one_sentence(saved: Run, damage: str, tmp
     else:
         content = bytearray(b"no index")
     path.write_bytes(content)
-    result = cli("predict", str(saved.path), "--head", "e00001", "--relation", "rare", "--index", "ann")
+    result = cli("predict", str(saved.path), "--head", saved.graph.entities[0], "--relation", "rare", "--index", "ann")
     assert result.code == 2
     assert f"{path}: this index is damaged; delete the file, it will be made again." in result.err.replace("\n", "")
 
 
 def test_commands(saved: Run, cli: Cli) -> None:
-    shutil.rmtree(saved.path / run_index.FILE, ignore_errors=True)
     (saved.path / run_index.FILE).unlink()
     made = cli("index", str(saved.path), "--json")
     assert made.code == 0
     assert '"num_entities": ' in made.out
     assert (saved.path / run_index.FILE).is_file()
-    asked = ("predict", str(saved.path), "--head", "e00001", "--relation", "rare", "--json")
+    asked = ("predict", str(saved.path), "--head", saved.graph.entities[0], "--relation", "rare", "--json")
     assert cli(*asked, "--index", "ann").code == 0
     refused = cli("predict", str(saved.path), "--all-above", "0.9", "--answers", "x.tsv", "--index", "ann")
     assert refused.code == 2

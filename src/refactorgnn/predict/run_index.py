@@ -17,7 +17,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import FileError, UserError, unknown_name
 from refactorgnn.models.base import DotProductScorer, QueryScorer
 from refactorgnn.models.concatenated import dot_product
-from refactorgnn.predict.index import NUM_QUESTIONS, Effort, Shell, VectorIndex, check_installed
+from refactorgnn.predict.index import NUM_QUESTIONS, Effort, Shell, VectorIndex, faiss_library
 from refactorgnn.predict.searching import IndexedScorer
 from refactorgnn.runs import Run, load_tensors, save_tensors
 from refactorgnn.seeds import combined_seed
@@ -74,7 +74,7 @@ def index_of(run: Run, bound: DotProductScorer, *, progress: bool = False) -> Ve
     Raises:
         FileError: if the file is damaged.
     """
-    check_installed()
+    faiss_library()  # or say at once what is missing
     path, key = run.path / FILE, _key(run)
     if path.exists():
         kept = _read(path, key)
@@ -89,11 +89,18 @@ def index_of(run: Run, bound: DotProductScorer, *, progress: bool = False) -> Ve
 
 
 def new_index(bound: DotProductScorer, graph: KnowledgeGraph, *, progress: bool = False) -> VectorIndex:
-    """An index of a bound model, its effort chosen on questions that the graph's facts answer."""
+    """An index of a bound model. Its effort is chosen on questions that the facts answer, as many of each relation.
+
+    What is asked of a rare relation must be found as well, and the largest would drown it.
+    """
     assert bound.candidates is not None
     queries = graph.queries("train")
     generator = torch.Generator().manual_seed(combined_seed(0, queries.num_queries))
-    rows = torch.randperm(queries.num_queries, generator=generator)[:NUM_QUESTIONS]
+    chances = 1 / torch.bincount(queries.relations).double()[queries.relations]
+    # A draw without repetition by weight: the largest of u^(1/w), in logarithms (Efraimidis and Spirakis, 2006).
+    keys = torch.rand(queries.num_queries, generator=generator, dtype=torch.float64).log() / chances
+    rows = keys.topk(min(NUM_QUESTIONS, queries.num_queries)).indices
+    rows = rows[torch.randperm(len(rows), generator=generator)]
     with torch.no_grad():
         asked = bound.queries(queries.subjects[rows].to(bound.device), queries.relations[rows].to(bound.device))
     return VectorIndex.build(bound.candidates, asked, progress=progress)
@@ -131,8 +138,7 @@ def _key(run: Run) -> str:
 
 
 def _write(path: Path, key: str, index: VectorIndex) -> None:
-    import faiss
-
+    faiss = faiss_library()
     tensors = {"apart": index.apart}
     for number, shell in enumerate(index.shells):
         tensors[f"shells.{number}.entities"] = torch.from_numpy(shell.entities)
@@ -163,8 +169,7 @@ def _read(path: Path, key: str) -> VectorIndex | None:
 
 
 def _restored(tensors: dict[str, Tensor], about: dict[str, Any]) -> VectorIndex:
-    import faiss
-
+    faiss = faiss_library()
     shells = [
         Shell(
             tensors[f"shells.{number}.entities"].numpy(),

@@ -2,9 +2,10 @@
 
 A probability needs the softmax's normaliser, a sum over all entities that are not known. It is split: the shortlist,
 which holds the large terms, is summed exactly; the rest is estimated, without bias, from a fixed random sample of the
-entities. The sample also tells its standard error. Where that could move the log-odds by more than
-:data:`MOST_ERROR` (a probability ``p`` by ``a p (1 − p)`` times that, 0.005 at most for ``a = 1``), the sum is taken
-over all entities after all.
+entities. The sample also tells its standard error, to which the weight of one term is added that is as large as those
+in the middle of the shortlist: a sample can not tell of large terms that it has not met. Where the error could move the
+log-odds by more than :data:`MOST_ERROR` (a probability ``p`` by ``a p (1 − p)`` times that, 0.01 at most for
+``a = 1``), the sum is taken over all entities after all.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from refactorgnn.predict.candidates import odds_given_total
 from refactorgnn.predict.index import VectorIndex
 from refactorgnn.seeds import combined_seed
 
-# The standard error that the log of a normaliser may have.
-MOST_ERROR = 0.02
-_SAMPLE = 4096
+# The error that the log of a normaliser may have.
+MOST_ERROR = 0.04
+_SAMPLE = 16_384
+# What is summed exactly where probabilities are wanted, even if a shorter list has the answers.
+_SUMMED = 1024
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class IndexedScorer:
         objects = known.objects_of(*asked).columns.unique()
         query = self.bound.queries(*(part.to(self.bound.device) for part in asked))[0]
         num_left_out = 0 if include_known else len(objects)
-        entities = self.index.shortlist(query, k + num_left_out)
+        entities = self.index.shortlist(query, k + num_left_out, _SUMMED if with_odds else 0)
         if entities is None:
             return None
         scores = self._scores(query, entities)
@@ -105,14 +108,18 @@ class IndexedScorer:
     ) -> Tensor:
         """``log Σ exp(s_w)`` over all entities that are not ``objects``."""
         sampled = matmul(self._sampled, query[:, None])[:, 0].cpu().double()
-        is_rest = ~torch.isin(self._sample, torch.cat([entities, objects]))
+        is_counted = torch.zeros(self.index.num_entities, dtype=torch.bool)
+        is_counted[entities] = True
+        is_counted[objects] = True
+        is_rest = ~is_counted[self._sample]
         shift = torch.maximum(scores.max(), sampled.max())
         listed = torch.exp(scores[~is_known] - shift).sum()
         terms = torch.where(is_rest, torch.exp(sampled - shift), 0.0)
-        num_sampled, num_all = len(terms), self.index.num_entities
-        total = listed + num_all * terms.mean()
-        error = num_all * terms.std() * math.sqrt((1 - num_sampled / num_all) / num_sampled)
-        if bool(error <= MOST_ERROR * total):
+        weight = self.index.num_entities / len(terms)  # of a sampled term; 1 if all are in the sample
+        total = listed + weight * terms.sum()
+        spread = weight * terms.std() * math.sqrt(len(terms) * (1 - 1 / weight))
+        unseen = (weight - 1) * torch.exp(scores.median() - shift)
+        if bool(spread + unseen <= MOST_ERROR * total):
             return torch.log(total) + shift
         all_scores = matmul(self.candidates, query[:, None])[:, 0].double().cpu()
         return torch.logsumexp(all_scores.index_fill(0, objects, -torch.inf), dim=0)

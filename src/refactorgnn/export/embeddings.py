@@ -31,7 +31,7 @@ from refactorgnn.ops.chunked import chunks
 from refactorgnn.predict.predictor import Predictor
 from refactorgnn.progress import Counter, counting
 from refactorgnn.runs import Run
-from refactorgnn.storage import atomic_path, write_text
+from refactorgnn.storage import atomic_path
 
 SUFFIXES = (".parquet", ".npz", ".npy")
 # Bytes of rows that are held at once.
@@ -183,7 +183,7 @@ def _write_npz(path: Path, tables: Sequence[_Table], about: str, bar: Counter) -
 
 def _write_npy(path: Path, tables: Sequence[_Table], about: str, bar: Counter) -> None:
     entities, relations = tables
-    with ExitStack() as stack:  # the files appear together, or none
+    with ExitStack() as stack:  # no file appears before all are written
         for table, file in ((relations, path.with_suffix(".relations.npy")), (entities, path)):
             temporary = stack.enter_context(atomic_path(file))
             with temporary.open("wb") as stream:
@@ -194,7 +194,8 @@ def _write_npy(path: Path, tables: Sequence[_Table], about: str, bar: Counter) -
             "relation_names": relations.names.to_pylist(),
             "parts": json.loads(about),
         }
-        write_text(path.with_suffix(".json"), json.dumps(names, ensure_ascii=False) + "\n")
+        temporary = stack.enter_context(atomic_path(path.with_suffix(".json")))
+        temporary.write_text(json.dumps(names, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_matrix(stream: IO[bytes], table: _Table, bar: Counter) -> None:

@@ -7,7 +7,8 @@ answers with exact scores. States are synthetic, of three kinds, each measured i
 - ``norms``: the same, each vector times a log-normal number (σ = 0.5): long and short vectors.
 - ``gaussian``: independent coordinates. There is nothing in it that an index could use: the worst case.
 
-At a smaller size usearch's HNSW graph (8-bit numbers, the shortlist scored exactly) is measured beside, if installed.
+``--rivals`` instead measures usearch's HNSW graph (8-bit numbers, the shortlist scored exactly) beside the index, on fewer
+entities, for it takes long to build.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import faiss
 import torch
 from torch import Tensor
 
-from records import begin, goal, in_process, is_installed, parser, write_record
+from records import RESULTS, begin, goal, in_process, parser, write_record
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.measuring import peak_mb, resident_mb
 from refactorgnn.models.base import EmbeddingScorer
@@ -178,35 +179,41 @@ WORKERS = {"ours": measure_ours, "usearch": measure_usearch}
 def work(options: argparse.Namespace) -> None:
     """What a process started for one measurement does."""
     torch.set_num_threads(options.threads)
-    count = options.rival_entities if options.small else options.entities
-    task = Task(options.kind, count, options.dim, options.questions, options.seed)
+    task = Task(options.kind, options.entities, options.dim, options.questions, options.seed)
     with torch.no_grad():
         print(json.dumps(WORKERS[options.worker](task, options.threads)))
 
 
-def start(options: argparse.Namespace, worker: str, kind: str, small: bool = False) -> dict[str, Any]:
+def start(options: argparse.Namespace, worker: str, kind: str) -> dict[str, Any]:
     """Measure in a process of its own."""
-    arguments = ["--worker", worker, "--kind", kind, *(["--small"] if small else [])]
-    for name in ("entities", "rival_entities", "dim", "questions", "seed", "threads"):
+    arguments = ["--worker", worker, "--kind", kind]
+    for name in ("entities", "dim", "questions", "seed", "threads"):
         arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return in_process(__file__, arguments, options.threads)
 
 
-def compare(options: argparse.Namespace) -> None:
+def measure_all(options: argparse.Namespace) -> None:
     """Measure all kinds of states and write the record."""
-    origin = begin(options.threads, ("faiss-cpu", "usearch"))
+    origin = begin(options.threads, ("faiss-cpu",))
     found: dict[str, Any] = {kind: start(options, "ours", kind) for kind in KINDS}
-    rivals = None
-    if is_installed("usearch") and options.rival_entities:
-        rivals = {
-            kind: {worker: start(options, worker, kind, small=True) for worker in WORKERS}
-            for kind in ("clusters", "gaussian")
-        }
     goals = []
     for kind in KINDS:
         goals.append(goal(found[kind]["recall@10"], ">=", 0.95, f"recall@10, {kind}"))
         goals.append(goal(found[kind]["p50_ms"], "<=", 5, f"p50 in ms, {kind}"))
-    about = {
+    write_record("ann", {"task": about(options), **found, "goals": goals}, origin, options.out or RESULTS / "ann.json")
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Measure the index and usearch on the same states and write the record."""
+    origin = begin(options.threads, ("faiss-cpu", "usearch"))
+    found = {kind: {worker: start(options, worker, kind) for worker in WORKERS} for kind in ("clusters", "gaussian")}
+    out = options.out or RESULTS / "ann_rivals.json"
+    write_record("ann_rivals", {"task": about(options), **found}, origin, out)
+
+
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured."""
+    return {
         "num_entities": options.entities,
         "dim": options.dim,
         "scorer": "distmult",
@@ -214,26 +221,27 @@ def compare(options: argparse.Namespace) -> None:
         "threads": options.threads,
         "states": "synthetic, see benchmarks/ann.py",
     }
-    body = {"task": about, **found, "goals": goals, "rival_entities": options.rival_entities, "rivals": rivals}
-    write_record("ann", body, origin, options.out)
 
 
 def main() -> None:
     """Read the command line."""
     options = parser(__doc__ or "", "ann")
-    options.add_argument("--entities", type=int, default=1_000_000)
-    options.add_argument("--rival-entities", type=int, default=100_000, help="size of the comparison (0: none)")
+    options.set_defaults(out=None)  # of two records, the one that is measured
+    options.add_argument("--entities", type=int, help="default 1,000,000; with --rivals 20,000")
+    options.add_argument("--rivals", action="store_true", help="compare with usearch instead")
     options.add_argument("--dim", type=int, default=256)
     options.add_argument("--questions", type=int, default=300)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--worker", choices=list(WORKERS), help=argparse.SUPPRESS)
     options.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
-    options.add_argument("--small", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()
+    chosen.entities = chosen.entities or (20_000 if chosen.rivals else 1_000_000)
     if chosen.worker:
         work(chosen)
-    else:
+    elif chosen.rivals:
         compare(chosen)
+    else:
+        measure_all(chosen)
 
 
 if __name__ == "__main__":

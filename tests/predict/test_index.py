@@ -76,6 +76,21 @@ def test_an_index_that_finds_too_little_is_refused(monkeypatch: pytest.MonkeyPat
         VectorIndex.build(candidates, torch.randn(64, DIM))
 
 
+def test_without_faiss_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'refactorgnn\[ann\]', or use the index 'exact'"):
+        VectorIndex.build(torch.zeros(3, 4), torch.zeros(2, 4))
+
+
+def test_zeros_and_copies_are_indexed_too() -> None:
+    candidates = torch.zeros(5000, DIM)
+    candidates[:40] = torch.eye(DIM)[0]
+    index = VectorIndex.build(candidates, torch.ones(8, DIM))
+    ids = index.shortlist(torch.ones(DIM), 10)
+    assert ids is not None
+    assert int((ids < 40).sum()) >= 10
+
+
 NUM_ENTITIES = 6000
 
 

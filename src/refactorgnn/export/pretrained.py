@@ -70,7 +70,7 @@ def save_pretrained(
     folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileError(folder, "there is something here already", "choose a new folder, nothing is overwritten")
-    predictor = Predictor.load(run)  # refuses what is damaged before anything is written
+    predictor = Predictor.load(run, index="exact")  # refuses what is damaged before anything is written
     calibration = predictor.calibration
     measured = _measure(predictor, progress) if measure else None
     with atomic_folder(folder) as draft:

@@ -131,10 +131,18 @@ def _searchable(bound: QueryScorer) -> DotProductScorer:
 
 def _key(run: Run) -> str:
     """The hash of the weights and of the files of the graph."""
-    digest = hashlib.sha256(run.weights_path.read_bytes())
-    for path in sorted((run.path / "graph").iterdir()):
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    digest = hashlib.sha256()
+    for path in (run.weights_path, *sorted((run.path / "graph").iterdir())):
+        digest.update(path.name.encode() + _file_hash(path))
     return digest.hexdigest()
+
+
+def _file_hash(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**24):
+            digest.update(block)
+    return digest.digest()
 
 
 def _write(path: Path, key: str, index: VectorIndex) -> None:

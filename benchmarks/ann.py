@@ -7,8 +7,8 @@ answers with exact scores. States are synthetic, of three kinds, each measured i
 - ``norms``: the same, each vector times a log-normal number (σ = 0.5): long and short vectors.
 - ``gaussian``: independent coordinates. There is nothing in it that an index could use: the worst case.
 
-``--rivals`` instead measures usearch's HNSW graph (8-bit numbers, the shortlist scored exactly) beside the index, on fewer
-entities, for it takes long to build.
+``--rivals`` instead measures usearch's HNSW graph (8-bit numbers, the shortlist scored exactly) beside the index, on
+fewer entities, for it takes long to build.
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ _NUM_SHELLS = 12
 # A shell of fewer candidates is scored exactly; so are candidates that were added.
 _SMALLEST_SHELL = 1024
 _MOST_APART = 20_000
+# Candidates of a shell that are looked at whatever the effort: few lists divide a small shell badly.
+_ALWAYS_SCANNED = 32_768
 _TRAINED_ON = 65_536
 _COORDINATES_A_CODE = 2
 _BLOCK = 32_768
@@ -61,7 +63,7 @@ class Effort:
     """How hard an index looks, and what that finds.
 
     Args:
-        share: The share of the centroids whose candidates are looked at.
+        share: The share of the centroids whose candidates are looked at, in shells that are not small.
         shortlist: How many candidates are scored exactly for ten answers.
         recall: The share of the ten best answers that is found, on questions that the effort was not chosen by.
     """
@@ -84,6 +86,10 @@ class Shell:
     entities: npt.NDArray[np.int64]
     longest: float
     scan: Any
+
+    def visited(self, share: float) -> float:
+        """The share of the centroids that is visited where ``share`` is enough in large shells."""
+        return min(1.0, max(share, _ALWAYS_SCANNED / len(self.entities)))
 
 
 class VectorIndex:
@@ -227,7 +233,7 @@ def _padded(vectors: Floats) -> Floats:
 
 def _search(shell: Shell, queries: Floats, size: int, share: float) -> tuple[Floats, npt.NDArray[np.int64]]:
     faiss = faiss_library()
-    settings = faiss.IVFSearchParameters(nprobe=max(1, math.ceil(share * shell.scan.nlist)))
+    settings = faiss.IVFSearchParameters(nprobe=math.ceil(shell.visited(share) * shell.scan.nlist))
     scores, places = shell.scan.search(_padded(queries), min(size, len(shell.entities)), params=settings)
     ids = np.where(places >= 0, shell.entities[places], -1)
     return np.where(places >= 0, scores, -np.inf), ids
@@ -264,7 +270,8 @@ def _choose_effort(index: VectorIndex, vectors: Tensor, questions: Tensor) -> Ef
         needed = np.sort(places[::2].flatten())[math.ceil(_WANTED_RECALL * places[::2].size) - 1]
         size = int(min(_LONGEST_SHORTLIST, max(4 * _TOP, needed + 1)))
         recall = float((places[1::2] < size).mean()) if len(places) > 1 else float((places < size).mean())
-        scanned = share * index.num_entities * width / _COORDINATES_A_CODE * _COST_OF_CODE
+        num_scanned = sum(shell.visited(share) * len(shell.entities) for shell in index.shells)
+        scanned = num_scanned * width / _COORDINATES_A_CODE * _COST_OF_CODE
         work = scanned + size * (_COST_OF_RANK + width * _COST_OF_COORDINATE)
         # An effort that the index is too coarse for is chosen last, the one that finds most first.
         choices.append((0.0 if needed < _LONGEST_SHORTLIST else 1 - recall, work, Effort(share, size, recall)))

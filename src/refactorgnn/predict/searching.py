@@ -27,7 +27,7 @@ from refactorgnn.seeds import combined_seed
 MOST_ERROR = 0.04
 _SAMPLE = 16_384
 # What is summed exactly where probabilities are wanted, even if a shorter list has the answers.
-_SUMMED = 1024
+_SUMMED = 2048
 
 
 @dataclass(frozen=True)

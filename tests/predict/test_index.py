@@ -193,6 +193,7 @@ def test_the_normaliser_is_within_its_error(
     assert (max(off) > 1e-9) or scale > 1
 
 
+@pytest.mark.slow
 def test_transe_and_ensembles_are_dot_products_too(graph: KnowledgeGraph) -> None:
     generator = torch.Generator().manual_seed(5)
     parts = [

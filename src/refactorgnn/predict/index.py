@@ -262,22 +262,27 @@ def _choose_effort(index: VectorIndex, vectors: Tensor, questions: Tensor) -> Ef
     """The least work that finds :data:`_WANTED_RECALL` of the best answers to every other question."""
     top = min(_TOP, index.num_entities)
     best = torch.cat([(part @ vectors.T).topk(top).indices for part in questions.split(_rows(index))]).numpy()
-    queries = questions.numpy()
-    width = vectors.shape[1]
-    choices = []
+    exact_cost = _COST_OF_RANK + vectors.shape[1] * _COST_OF_COORDINATE
+    choices: list[tuple[float, float, Effort]] = []
+    least, before = math.inf, -1.0
     for share in _SHARES:
-        places = _places(index, queries, best, share)
+        scanned = _scan_cost(index, share, vectors.shape[1])
+        if scanned == before or scanned > least:  # the same candidates again, or more work than need be
+            continue
+        before, places = scanned, _places(index, questions.numpy(), best, share)
         needed = np.sort(places[::2].flatten())[math.ceil(_WANTED_RECALL * places[::2].size) - 1]
         size = int(min(_LONGEST_SHORTLIST, max(4 * _TOP, needed + 1)))
-        recall = float((places[1::2] < size).mean()) if len(places) > 1 else float((places < size).mean())
-        num_scanned = sum(shell.visited(share) * len(shell.entities) for shell in index.shells)
-        scanned = num_scanned * width / _COORDINATES_A_CODE * _COST_OF_CODE
-        work = scanned + size * (_COST_OF_RANK + width * _COST_OF_COORDINATE)
-        # An effort that the index is too coarse for is chosen last, the one that finds most first.
-        choices.append((0.0 if needed < _LONGEST_SHORTLIST else 1 - recall, work, Effort(share, size, recall)))
-        if needed < _LONGEST_SHORTLIST and scanned > min(choice[1] for choice in choices):
-            break  # larger shares cost more whatever they find
+        recall = float(((places[1::2] if len(places) > 1 else places) < size).mean())
+        is_enough, work = needed < _LONGEST_SHORTLIST, scanned + size * exact_cost
+        # An effort that does not find enough is chosen last, and then the one that finds most.
+        choices.append((0.0 if is_enough else 1 - recall, work, Effort(share, size, recall)))
+        least = min(least, work) if is_enough else least
     return min(choices, key=lambda choice: choice[:2])[2]
+
+
+def _scan_cost(index: VectorIndex, share: float, width: int) -> float:
+    num_scanned = sum(shell.visited(share) * len(shell.entities) for shell in index.shells)
+    return num_scanned * width / _COORDINATES_A_CODE * _COST_OF_CODE
 
 
 def _rows(index: VectorIndex) -> int:

@@ -93,4 +93,7 @@ def write_record(name: str, body: Mapping[str, Any], origin: dict[str, Any], out
 
 
 def _version(package: str) -> str | None:
-    return metadata.version(package) if is_installed(package) else None
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -23,7 +23,7 @@ FLOORS = [
     {"evaluation"},
     {"training", "runs"},
     {"predict", "reproduce"},
-    {"bench"},
+    {"bench", "export"},
     {"api"},
     {"cli", "demo", "__main__", "__init__"},
 ]

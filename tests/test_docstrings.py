@@ -38,6 +38,8 @@ def test_every_function_of_the_api_has_an_example() -> None:
         refactorgnn.reproduce,
         refactorgnn.load_predictor,
         refactorgnn.explain,
+        refactorgnn.export_embeddings,
+        refactorgnn.save_pretrained,
         refactorgnn.load_graph,
     ):
         assert ">>> " in (function.__doc__ or ""), function.__name__

@@ -52,7 +52,9 @@ def test_the_tour_can_be_taken(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "atlantis.tsv").write_text(facts[1], encoding="utf-8")
     (tmp_path / "questions.csv").write_text("head,relation,tail\nFrance,borders,\n,speaks,French\n", encoding="utf-8")
     commands = [line for line in TOUR.replace("\\\n", "").splitlines() if line.startswith("refactorgnn ")]
-    assert len(commands) == 8
+    assert len(commands) == 12
+    if importlib.util.find_spec("faiss") is None:  # the extra `ann`, which developers have
+        commands = [command for command in commands if "index" not in command]
     for command in commands:
         arguments = shlex.split(command)[1:]
         outcome = cli(*arguments, *(QUICK if arguments[0] == "train" else ()))

@@ -2,12 +2,26 @@
 
 The pieces: graphs (:func:`load_graph`, :class:`KnowledgeGraph`), the exact ReFactor layer (:class:`ReFactorConv`), the
 yardstick (:func:`evaluate`), and models trained, tuned, combined, asked and explained by :func:`train`, :func:`tune`,
-:func:`ensemble`, :func:`predict` and :func:`explain`.
+:func:`ensemble`, :func:`predict` and :func:`explain`, and handed on by :func:`export_embeddings`,
+:func:`save_pretrained` and :func:`from_pretrained`.
 """
 
 from importlib import metadata
 
-from refactorgnn.api import ensemble, evaluate, explain, load_predictor, predict, reproduce, train, tune
+from refactorgnn.api import (
+    build_index,
+    ensemble,
+    evaluate,
+    explain,
+    export_embeddings,
+    from_pretrained,
+    load_predictor,
+    predict,
+    reproduce,
+    save_pretrained,
+    train,
+    tune,
+)
 from refactorgnn.data.graph import InductivePair, KnowledgeGraph
 from refactorgnn.data.loading import load_graph, load_pair
 from refactorgnn.errors import UserError
@@ -26,15 +40,19 @@ __all__ = [
     "Run",
     "UserError",
     "__version__",
+    "build_index",
     "ensemble",
     "evaluate",
     "explain",
+    "export_embeddings",
+    "from_pretrained",
     "load_graph",
     "load_pair",
     "load_predictor",
     "make_scorer",
     "predict",
     "reproduce",
+    "save_pretrained",
     "train",
     "tune",
 ]

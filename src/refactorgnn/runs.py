@@ -13,6 +13,9 @@ the settings and the graph they come from, so those of another run are refused.
 
 An ensemble of finished runs is a run as well, without ``metrics.jsonl`` and ``last.safetensors``: ``config.yaml`` has
 the settings and the weight of each member, ``model.safetensors`` the parameters of all, named ``members.0.…``.
+
+A folder in the layout of the Hugging Face Hub (:mod:`refactorgnn.export.pretrained`) is opened as a run too: its
+``config.json`` has what ``config.yaml`` and ``model.json`` say.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ from refactorgnn.storage import (
 from refactorgnn.training.averaging import PREFIX as AVERAGE
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
-from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig, read_config
+from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig, config_from, read_config
 
 FORMAT = "refactorgnn-run-1"
 _OPTIMIZER = "optimizer."
@@ -124,6 +127,8 @@ class Run:
         run = cls(path)
         if not run.path.is_dir():
             raise FileError(path, "there is no such run folder", "check the path, or make one with refactorgnn train")
+        if (run.path / "config.json").is_file() and not (run.path / "config.yaml").exists():
+            return PretrainedRun(path)
         if not (run.path / "config.yaml").is_file():
             raise FileError(
                 path, "this folder holds no run (no config.yaml)", "point at a folder made by refactorgnn train"
@@ -158,16 +163,7 @@ class Run:
     def sidecar(self) -> dict[str, Any]:
         """What ``model.json`` says of the weights."""
         path = self.path / "model.json"
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileError(path, "this is not readable JSON", "restore the file or train again") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise FileError(path, f"this was not written by refactorgnn (no format {FORMAT!r})", "train again")
-        for key in _SIDECAR_KEYS:
-            if key not in content:
-                raise FileError(path, f"the entry {key!r} is missing", "restore the file or train again")
-        return content
+        return _checked_sidecar(path, _read_json(path))
 
     def update_sidecar(self, **more: Any) -> None:
         """Add to ``model.json``."""
@@ -244,6 +240,44 @@ class Run:
         """Forget the epochs that a resumed training will do again."""
         kept = [json.dumps(record) + "\n" for record in self.records() if record["epoch"] <= epoch]
         write_text(self.path / "metrics.jsonl", "".join(kept))
+
+
+class PretrainedRun(Run):
+    """A run in the layout of the Hugging Face Hub: settings and what is known of the weights are in ``config.json``."""
+
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        path = self.path / "config.json"
+        content = _read_json(path)
+        if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in ("settings", "run")):
+            raise FileError(path, "this was not written by refactorgnn (no settings, no run)", "choose another folder")
+        return content
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The settings of the run."""
+        return config_from(self._content["settings"], self.path / "config.json")
+
+    @cached_property
+    def sidecar(self) -> dict[str, Any]:
+        """What is known of the weights."""
+        return _checked_sidecar(self.path / "config.json", self._content["run"])
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(path, "this is not readable JSON", "restore the file or train again") from error
+
+
+def _checked_sidecar(path: Path, content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FileError(path, f"this was not written by refactorgnn (no format {FORMAT!r})", "train again")
+    for key in _SIDECAR_KEYS:
+        if key not in content:
+            raise FileError(path, f"the entry {key!r} is missing", "restore the file or train again")
+    return content
 
 
 def _describe(config: RunConfig, graph: KnowledgeGraph, model: LinkPredictor) -> dict[str, Any]:

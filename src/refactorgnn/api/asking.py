@@ -79,6 +79,8 @@ def load_predictor(
     new_texts: str | Path | None = None,
     new_mode: str | None = None,
     device: str = "cpu",
+    index: str = "auto",
+    progress: bool = False,
 ) -> Predictor:
     """A run ready to be asked, with new entities put in if there are any.
 
@@ -88,6 +90,8 @@ def load_predictor(
         new_texts: A file of their texts.
         new_mode: ``"exact"`` (if not given) or ``"local"``.
         device: Where to compute.
+        index: ``"auto"``, ``"exact"`` or ``"ann"``; see :meth:`Predictor.load`.
+        progress: Show a bar while an index is made.
 
     Example:
         >>> import refactorgnn
@@ -95,7 +99,7 @@ def load_predictor(
         >>> refactorgnn.load_predictor(run).graph.num_entities == run.graph.num_entities
         True
     """
-    predictor = Predictor.load(run, device)
+    predictor = Predictor.load(run, device, index=index, progress=progress)
     if new is not None:
         facts = read_triples(new)
         texts = _texts_of_new(facts, predictor.graph) if new_texts is None else read_entities(new_texts)
@@ -123,6 +127,7 @@ def predict(
     include_known: bool = False,
     typed: bool = False,
     device: str = "cpu",
+    index: str = "auto",
 ) -> list[Answer]:
     """Ask a trained run; ``refactorgnn predict``. Two of relation, head and tail are given, the third is asked for.
 
@@ -135,6 +140,7 @@ def predict(
         include_known: Whether answers that the graph already has may be among them.
         typed: Whether only answers seen in that place of the relation in training may be among them.
         device: Where to compute, unless a predictor is given.
+        index: ``"auto"``, ``"exact"`` or ``"ann"``, unless a predictor is given; see :meth:`Predictor.load`.
 
     Example:
         >>> import refactorgnn
@@ -145,7 +151,7 @@ def predict(
     """
     if [head, relation, tail].count(None) != 1:
         raise UserError("a question has one unknown: give either head or tail and the relation, or head and tail.")
-    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, index=index)
     return predictor.answer([Question(head, relation, tail)], k, include_known=include_known, typed=typed)[0]
 
 
@@ -177,7 +183,7 @@ def explain(
         >>> abs(sum(term.contribution for term in reasons.by_tail) - reasons.score) < 1e-4
         True
     """
-    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, index="exact")
     return predictor.explain(head, relation, tail, depth=depth, num_counterfactuals=num_counterfactuals)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import bench, data, ensemble, explain, model, predict, reproduce, train, tune
+from refactorgnn.cli import bench, data, ensemble, explain, export, index, model, predict, reproduce, train, tune
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -32,9 +32,11 @@ app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.command("index")(index.index)
 app.command("reproduce")(reproduce.reproduce)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
+app.add_typer(export.app, name="export")
 
 
 def _version(show: bool) -> None:

@@ -41,7 +41,7 @@ def explain(
 
     Example: refactorgnn explain runs/part --head France --relation borders --tail Spain --counterfactual
     """
-    predictor = api.load_predictor(run, new=new, new_texts=new_texts, device=device)
+    predictor = api.load_predictor(run, new=new, new_texts=new_texts, device=device, index="exact")
     number = _NUM_COUNTERFACTUALS if counterfactual else 0
     reasons = api.explain(predictor, head=head, relation=relation, tail=tail, depth=depth, num_counterfactuals=number)
     if as_json:

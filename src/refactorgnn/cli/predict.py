@@ -56,6 +56,13 @@ def predict(
             metavar="exact|local", help="Run all layers again, or compute the new entities only.", show_default="exact"
         ),
     ] = None,
+    index: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|exact|ann",
+            help="Score all entities, or a shortlist that a vector index finds; auto: the latter from 200,000 on.",
+        ),
+    ] = "auto",
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +74,13 @@ def predict(
     if all_above is not None and (k is not None or include_known):
         raise UserError("-k and --include-known have no effect with --all-above: leave them out.")
     k = 10 if k is None else k
-    predictor = api.load_predictor(run, new=new, new_texts=new_texts, new_mode=new_mode, device=device)
+    if all_above is not None:
+        if index == "ann":
+            raise UserError("--index ann cannot be used with --all-above, which looks at all entities: leave it out.")
+        index = "exact"
+    predictor = api.load_predictor(
+        run, new=new, new_texts=new_texts, new_mode=new_mode, device=device, index=index, progress=True
+    )
     if questions is not None and answers is not None:
         count = api.predict_file(
             predictor, questions, answers, k=k, include_known=include_known, typed=typed, progress=True

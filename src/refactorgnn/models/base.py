@@ -35,6 +35,17 @@ class QueryScorer(Protocol):
         """Scores of shape ``(num_questions, num_entities)``, freshly made: the caller may overwrite them."""
 
 
+class DotProductScorer(QueryScorer, Protocol):
+    """A bound model whose scores are ``queries @ candidates.T``: what an index of vectors can search."""
+
+    @property
+    def candidates(self) -> Tensor | None:
+        """Shape ``(num_entities, C)``."""
+
+    def queries(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """Shape ``(num_questions, C)``."""
+
+
 class LinkPredictor(nn.Module, ABC):
     """A model that completes graphs.
 
@@ -106,11 +117,16 @@ class EmbeddingScorer:
         """Where questions must be put."""
         return self.states.device
 
+    def queries(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """What candidates are multiplied with, where the score is a dot product; shape ``(num_questions, C)``."""
+        assert isinstance(self.scorer, DotScorer), "callers have asked for candidates first"
+        return self.scorer.query(self.states[subjects], self.relations[relations])
+
     def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """The scores of all entities; shape ``(num_questions, num_entities)``."""
+        if self.candidates is not None:
+            return matmul(self.queries(subjects, relations), self.candidates.T)
         h, psi = self.states[subjects], self.relations[relations]
-        if isinstance(self.scorer, DotScorer) and self.candidates is not None:
-            return matmul(self.scorer.query(h, psi), self.candidates.T)
         rows = rows_within(_SCORE_BUDGET, self.num_entities, 4 * self.scorer.dim)
         parts = zip(h.split(rows), psi.split(rows), strict=True)
         return torch.cat([self.scorer.score_all(part_h, part_psi, self.states) for part_h, part_psi in parts])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from refactorgnn.models.base import EmbeddingScorer, QueryScorer
+from refactorgnn.models.base import DotProductScorer, EmbeddingScorer, QueryScorer
 from refactorgnn.ops.chunked import matmul
 from refactorgnn.scorers import DotScorer
 
@@ -40,6 +40,11 @@ class ConcatenatedScorer:
         self.candidates = torch.cat(vectors, dim=1) if vectors else None
 
     @property
+    def is_dot_product(self) -> bool:
+        """Whether all members are dot products, so that nothing has to be added to the one of ``candidates``."""
+        return not self._others
+
+    @property
     def num_entities(self) -> int:
         """The number of candidates."""
         return self.parts[0][1].num_entities
@@ -67,6 +72,13 @@ class ConcatenatedScorer:
             total = scores if total is None else total.add_(scores)
         assert total is not None, "there is at least one member"
         return total
+
+
+def dot_product(bound: QueryScorer) -> DotProductScorer | None:
+    """``bound`` itself if its scores are the dot products of queries and candidates, else None."""
+    if isinstance(bound, ConcatenatedScorer):
+        return bound if bound.is_dot_product else None
+    return bound if isinstance(bound, EmbeddingScorer) and bound.candidates is not None else None
 
 
 def _flattened(members: Sequence[QueryScorer], weights: Sequence[float]) -> Iterator[tuple[float, QueryScorer]]:

@@ -86,7 +86,18 @@ def log_odds(scores: Tensor, known: Tensor) -> Tensor:
     """
     wide = scores.double()
     total = torch.logsumexp(wide.masked_fill(known, -torch.inf), dim=1, keepdim=True)
-    behind = wide - total
+    return odds_given_total(wide, known, total)
+
+
+def odds_given_total(scores: Tensor, known: Tensor, total: Tensor) -> Tensor:
+    """:func:`log_odds` of some candidates of a question whose ``log Σ exp(s_w)`` over all that is not known is given.
+
+    Args:
+        scores: Float64.
+        known: Of the same shape.
+        total: Of a shape that broadcasts with it.
+    """
+    behind = scores - total
     # log(Σ_{w≠u} / Σ) = log(1 − P(u)); rounding may lift a lone candidate's share above 1.
     others = torch.where(known, 0.0, torch.log(-torch.expm1(behind.clamp(max=0.0))))
     return (behind - others).clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)

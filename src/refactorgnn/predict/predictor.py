@@ -18,6 +18,8 @@ from refactorgnn.predict.calibration import Calibration, calibration_of, fit_cal
 from refactorgnn.predict.candidates import Kinds, ScoredQuestions, scored_questions
 from refactorgnn.predict.explaining import Explanation, explain_triple
 from refactorgnn.predict.growing import Added, Facts, LocalState, Mode, Texts, grow
+from refactorgnn.predict.run_index import grown_index, indexed
+from refactorgnn.predict.searching import Found, IndexedScorer
 from refactorgnn.runs import Run
 
 # A name or label, or an id.
@@ -77,6 +79,9 @@ class Predictor:
         graph: The graph to answer about, its relations numbered as the model's.
         calibration: The map from scores to probabilities; fitted on the validation split of ``graph`` when it is first
             needed, if not given.
+        index: ``"auto"``, ``"exact"`` or ``"ann"``; see :meth:`load`.
+        run: The run whose model and graph these are, if they are: what is made once is kept in its folder.
+        progress: Show a bar while an index is made.
 
     Example:
         >>> import refactorgnn
@@ -88,22 +93,41 @@ class Predictor:
         [4, 4]
     """
 
-    def __init__(self, model: LinkPredictor, graph: KnowledgeGraph, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        model: LinkPredictor,
+        graph: KnowledgeGraph,
+        calibration: Calibration | None = None,
+        *,
+        index: str = "auto",
+        run: Run | None = None,
+        progress: bool = False,
+    ) -> None:
         self.model = model
         self.graph = graph
         self.bound: QueryScorer = model.bind(graph)
-        self._run: Run | None = None
+        self._run = run
+        self._indexed: IndexedScorer | None = indexed(self.bound, graph, index, run=run, progress=progress)
         self._local: LocalState | None = None
         if calibration is not None:
             self.calibration = calibration
 
     @classmethod
-    def load(cls, run: str | Path | Run, device: str = "cpu") -> Predictor:
-        """The predictor of a run, about the graph it was trained on."""
+    def load(
+        cls, run: str | Path | Run, device: str = "cpu", *, index: str = "auto", progress: bool = False
+    ) -> Predictor:
+        """The predictor of a run, about the graph it was trained on.
+
+        Args:
+            run: The run, or its folder.
+            device: Where to compute.
+            index: How the best entities are found. ``"exact"`` scores all of them. ``"ann"`` scores a shortlist that an
+                index of vectors finds (:mod:`refactorgnn.predict.index`; extra ``ann``), kept in the run's folder.
+                ``"auto"`` is exact below 200,000 entities and for models whose scores are not dot products.
+            progress: Show a bar while an index is made.
+        """
         run = run if isinstance(run, Run) else Run.open(run)
-        predictor = cls(run.load_model(device), run.graph)
-        predictor._run = run
-        return predictor
+        return cls(run.load_model(device), run.graph, index=index, run=run, progress=progress)
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -136,8 +160,9 @@ class Predictor:
     def answer(
         self, questions: Sequence[Question], k: int = 10, *, include_known: bool = False, typed: bool = False
     ) -> list[list[Answer]]:
-        """The best answers to many questions, in one product for as many of them as memory allows.
+        """The best answers to many questions, in one product for as many of them as memory allows, or by an index.
 
+        An index finds entities, of any kind; questions with ``typed`` and those for relations score all candidates.
         Relations between two given entities are put in the order of their log-odds, for the scores of different
         relations cannot be compared.
 
@@ -152,6 +177,12 @@ class Predictor:
             raise UserError(f"k={k} answers cannot be given: ask for at least 1.")
         found: list[list[Answer]] = [[] for _ in questions]
         for_entities = [place for place, question in enumerate(questions) if question.relation is not None]
+        if self._indexed is not None and not typed:
+            for_entities = [
+                place
+                for place in for_entities
+                if not self._find(self._indexed, questions[place], k, include_known, found[place])
+            ]
         asked = torch.tensor([self._asked(questions[place]) for place in for_entities]).reshape(-1, 2)
         for rows in self._scored(asked[:, 0], asked[:, 1]):
             for place, answers in zip(
@@ -187,6 +218,8 @@ class Predictor:
         """
         calibration = self.calibration  # of the graph that has the validation split, before it grows
         growth = grow(self.model, self.graph, facts, texts, mode=mode, local=self._local)
+        if self._indexed is not None:
+            self._indexed = grown_index(self._indexed, growth.bound, growth.graph)
         self.graph, self.bound, self._local = growth.graph, growth.bound, growth.local
         self.calibration = calibration
         self.__dict__.pop("kinds", None)
@@ -234,6 +267,23 @@ class Predictor:
         assert question.relation is not None
         subject, relation = self.entity_id(given), self.relation_id(question.relation)
         return subject, relation + (self.graph.num_relations if question.head is None else 0)
+
+    def _find(
+        self, scorer: IndexedScorer, question: Question, k: int, include_known: bool, answers: list[Answer]
+    ) -> bool:
+        """Put the best answers by the index into ``answers``; False if all entities must be scored."""
+        subject, relation = self._asked(question)
+        with_odds = self.calibration is not None
+        best: Found | None = scorer.best(
+            subject, relation, self.graph.queries(), k, include_known=include_known, with_odds=with_odds
+        )
+        if best is None:
+            return False
+        asked = torch.tensor([subject, relation]).expand(len(best.entities), 2)
+        odds = torch.empty(len(best.entities)) if best.log_odds is None else best.log_odds
+        triples = torch.cat([asked, best.entities[:, None]], dim=1)
+        answers += self._answers(triples, best.scores.tolist(), self._probabilities(odds, asked[:, 1]))
+        return True
 
     def _scored(self, subjects: Tensor, relations: Tensor) -> Iterator[ScoredQuestions]:
         return scored_questions(self.bound, self.graph.queries(), subjects, relations)

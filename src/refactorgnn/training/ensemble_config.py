@@ -73,10 +73,14 @@ RunConfig: TypeAlias = TrainConfig | EnsembleConfig
 
 def read_config(path: Path) -> RunConfig:
     """The settings of a run folder."""
-    settings = read_mapping(path, remedy="restore it or train again")
+    return config_from(read_mapping(path, remedy="restore it or train again"), path)
+
+
+def config_from(settings: dict[str, Any], source: Path) -> RunConfig:
+    """The settings that were read from ``source``, checked."""
     if settings.get("model") == "ensemble":
-        return EnsembleConfig.from_dict(settings, path)
-    return TrainConfig.from_dict(settings, source=path)
+        return EnsembleConfig.from_dict(settings, source)
+    return TrainConfig.from_dict(settings, source=source)
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -23,6 +23,7 @@ FLOORS = [
     {"evaluation"},
     {"training", "runs"},
     {"predict", "reproduce"},
+    {"server"},
     {"api"},
     {"cli", "demo", "__main__", "__init__"},
 ]

@@ -92,7 +92,7 @@ class Predictor:
         self.model = model
         self.graph = graph
         self.bound: QueryScorer = model.bind(graph)
-        self._run: Run | None = None
+        self.run: Run | None = None
         self._local: LocalState | None = None
         if calibration is not None:
             self.calibration = calibration
@@ -102,13 +102,13 @@ class Predictor:
         """The predictor of a run, about the graph it was trained on."""
         run = run if isinstance(run, Run) else Run.open(run)
         predictor = cls(run.load_model(device), run.graph)
-        predictor._run = run
+        predictor.run = run
         return predictor
 
     @cached_property
     def calibration(self) -> Calibration | None:
         """The map from scores to probabilities, with its reliability; None where it cannot be told."""
-        return fit_calibration(self.bound, self.graph) if self._run is None else calibration_of(self._run, self.bound)
+        return fit_calibration(self.bound, self.graph) if self.run is None else calibration_of(self.run, self.bound)
 
     @cached_property
     def kinds(self) -> Kinds:

@@ -1,0 +1,71 @@
+"""Pieces of HTML that several parts of the page use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nicegui import ui
+from nicegui.element import Element
+from nicegui.elements.mixins.text_element import TextElement
+
+from refactorgnn.errors import UserError
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+def tag(name: str, text: str = "", classes: str = "", **attributes: str) -> TextElement:
+    """An HTML element; its text is text, whatever characters it has, and ``aria_label`` becomes ``aria-label``."""
+    element = TextElement(tag=name, text=text).classes(classes)
+    element.props.update({key.replace("_", "-"): value for key, value in attributes.items()})
+    return element
+
+
+def button(text: str, on_click: Callable[[], Any], classes: str = "", **attributes: str) -> TextElement:
+    """A button of the browser's own kind, so that keyboards and screen readers know what to do with it."""
+    element = tag("button", text, f"button {classes}", type="button", **attributes)
+    element.on("click", lambda _: on_click(), [])
+    return element
+
+
+def heading(level: int, text: str, classes: str = "") -> TextElement:
+    """A heading."""
+    return tag(f"h{level}", text, classes)
+
+
+def say(place: Element, sentence: str, *, is_error: bool = True) -> None:
+    """Put one sentence in a place, read aloud at once."""
+    place.clear()
+    with place:
+        tag("p", sentence, "message error" if is_error else "message", role="alert" if is_error else "status")
+
+
+def waiting(place: Element, sentence: str) -> None:
+    """Say in a place that something is being computed."""
+    place.clear()
+    with place, tag("p", "", "waiting", role="status"):
+        ui.spinner(size="1.2em")
+        tag("span", sentence)
+
+
+async def in_thread(place: Element, work: Callable[[], T]) -> T | None:
+    """Compute in a thread, so that other visitors do not wait; what goes wrong is said in a place, and None returned."""
+    try:
+        return await asyncio.to_thread(work)
+    except UserError as error:
+        sentence = str(error)
+        say(place, sentence[:1].upper() + sentence[1:])
+    except Exception:
+        _log.exception("a visitor's request failed")
+        say(place, "This could not be computed: the server's log says why.")
+    return None
+
+
+def percent(probability: float) -> str:
+    """A probability for people."""
+    if 0 < probability < 0.001:
+        return "< 0.1 %"
+    return f"{100 * probability:.1f} %"

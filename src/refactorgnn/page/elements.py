@@ -40,7 +40,7 @@ def say(place: Element, sentence: str, *, is_error: bool = True) -> None:
     """Put one sentence in a place, read aloud at once."""
     place.clear()
     with place:
-        tag("p", sentence, "message error" if is_error else "message", role="alert" if is_error else "status")
+        tag("p", sentence[:1].upper() + sentence[1:], "message error" if is_error else "message", role="alert" if is_error else "status")
 
 
 def waiting(place: Element, sentence: str) -> None:
@@ -56,8 +56,7 @@ async def in_thread(place: Element, work: Callable[[], T]) -> T | None:
     try:
         return await asyncio.to_thread(work)
     except UserError as error:
-        sentence = str(error)
-        say(place, sentence[:1].upper() + sentence[1:])
+        say(place, str(error))
     except Exception:
         _log.exception("a visitor's request failed")
         say(place, "This could not be computed: the server's log says why.")

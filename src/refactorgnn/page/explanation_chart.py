@@ -1,7 +1,8 @@
 """An explanation as a graph that ECharts draws: facts on the left, flowing into the entity whose state they made.
 
-The options are plain data. ``value`` of a node is what it contributes to the score; a key that begins with a colon holds
-JavaScript (NiceGUI's convention), which here is always a constant: names reach the browser as data only.
+The options are plain data. ``contribution`` of a node is what it adds to the score, ``value`` where it stands; a key that
+begins with a colon holds JavaScript (NiceGUI's convention), which here is always a constant: names reach the browser as
+data only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ POSITIVE, NEGATIVE, NEUTRAL = "#1f6f8b", "#c4501b", "#8a96a3"
 _INK, _ENTITY = "#1b2733", "#17324d"
 _ROW = 34  # pixels for a part, and between them
 _MARGIN = 30
+_LABEL_WIDTH = 150
 # Across: parts, states that were split, the entity.
 _PARTS, _STATES, _ENTITIES = 0.0, 0.5, 1.0
 _SHAPES = {"fact": "circle", "others": "circle", "rest": "diamond", "state": "roundRect", "features": "roundRect"}
@@ -44,16 +46,12 @@ def chart_options(layers: Sequence[LayerParts], entity: str, other: str, relatio
         _entity_node("other", other, max(middle - 95.0, 0.0), f"The other end of what is explained: {other}."),
     ]
     links.append(
-        {"source": "entity", "target": "other", "value": score, "tip": f"{relation}: score {score:.3f}"}
+        {"source": "entity", "target": "other", "tip": f"{relation}: score {score:.3f}"}
         | {"lineStyle": {"type": "dashed", "width": 2, "color": _ENTITY, "curveness": 0}}
     )
     series = {
         "type": "graph",
-        "layout": "none",
-        "left": "50%",
-        "top": _MARGIN,
-        "width": "37%",  # with the height given too, ECharts does not keep the shape of the drawing
-        "height": chart_height(layers) - 2 * _MARGIN,
+        "coordinateSystem": "cartesian2d",  # its own would keep the shape of the drawing, on a narrow screen too
         "draggable": True,
         "roam": False,  # the wheel scrolls the page
         "cursor": "pointer",
@@ -63,9 +61,13 @@ def chart_options(layers: Sequence[LayerParts], entity: str, other: str, relatio
         "lineStyle": {"curveness": 0.12, "opacity": 0.75},
         "emphasis": {"focus": "adjacency", "label": {"fontWeight": "bold"}},
     }
-    tooltip = {"renderMode": "richText", ":formatter": "p => p.data.tip || ''", "confine": True}
-    return {"animationDuration": 300, "textStyle": {"fontFamily": "Roboto, sans-serif"}} | {
-        "tooltip": tooltip,
+    return {
+        "animationDuration": 300,
+        "textStyle": {"fontFamily": "Roboto, sans-serif"},
+        "grid": {"left": _LABEL_WIDTH + 24, "right": 56, "top": _MARGIN, "bottom": _MARGIN},
+        "xAxis": {"show": False, "type": "value", "min": _PARTS, "max": _ENTITIES},
+        "yAxis": {"show": False, "type": "value", "min": 0, "max": 2 * middle, "inverse": True},
+        "tooltip": {"renderMode": "richText", ":formatter": "p => p.data.tip || ''", "confine": True},
         "series": [series],
     }
 
@@ -96,15 +98,14 @@ def _part_node(name: str, part: Part, y: float, largest: float) -> Node:
         "name": name,
         "text": part.label,
         "tip": f"{part.label}\n{part.contribution:+.3f} of the score\n{part.meaning}",
-        "value": part.contribution,
+        "contribution": part.contribution,
         "role": part.role,
         "fact": part.fact,
-        "x": _PARTS,
-        "y": y,
+        "value": [_PARTS, y],
         "symbol": _SHAPES[part.role],
         "symbolSize": 8 + 18 * (abs(part.contribution) / largest) ** 0.5,
         "itemStyle": {"color": _colour(part.contribution)},
-        "label": {"position": "left", "distance": 8, "width": 148, "overflow": "truncate", "align": "right"},
+        "label": {"position": "left", "distance": 8, "width": _LABEL_WIDTH, "overflow": "truncate", "align": "right"},
     }
 
 
@@ -113,10 +114,9 @@ def _split_node(name: str, total: float, y: float) -> Node:
         "name": name,
         "text": "",
         "tip": f"Earlier state, split into what made it\n{total:+.3f} of the score",
-        "value": total,
+        "contribution": total,
         "role": "split",
-        "x": _STATES,
-        "y": y,
+        "value": [_STATES, y],
         "symbol": "roundRect",
         "symbolSize": 16,
         "itemStyle": {"color": _colour(total)},
@@ -130,14 +130,13 @@ def _entity_node(name: str, label: str, y: float, tip: str) -> Node:
         "text": label,
         "tip": tip,
         "role": name,
-        "x": _ENTITIES,
-        "y": y,
+        "value": [_ENTITIES, y],
         "symbolSize": 30 if is_entity else 22,
         "itemStyle": {"color": _ENTITY if is_entity else "#ffffff", "borderColor": _ENTITY, "borderWidth": 2},
         "label": {
             "position": "bottom" if is_entity else "top",
             "fontWeight": "bold",
-            "width": 96,
+            "width": 104,
             "overflow": "truncate",
         },
     }
@@ -145,7 +144,7 @@ def _entity_node(name: str, label: str, y: float, tip: str) -> Node:
 
 def _flow(source: str, target: str, contribution: float, largest: float) -> Node:
     width = 1 + 7 * abs(contribution) / largest
-    return {"source": source, "target": target, "value": contribution} | {
+    return {"source": source, "target": target, "contribution": contribution} | {
         "tip": f"{contribution:+.3f} of the score",
         "lineStyle": {"color": _colour(contribution), "width": width},
     }

@@ -29,7 +29,6 @@ class Part:
         meaning: One sentence about what it is.
         contribution: What it adds to the score.
         fact: The names of the fact, for a fact.
-        neighbour: The label of the fact's other entity, for a fact.
     """
 
     role: Role
@@ -37,7 +36,6 @@ class Part:
     meaning: str
     contribution: float
     fact: tuple[str, str, str] | None = None
-    neighbour: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class LayerParts:
 
     Args:
         back: Which layer: 1 is the last; 0 for the state before those that were split.
-        parts: Its parts, the greatest first.
+        parts: Its parts: facts, the greatest first, the other facts together, and the rest.
     """
 
     back: int
@@ -87,16 +85,16 @@ def _parts(terms: Sequence[Term], entity: str, graph: KnowledgeGraph) -> tuple[P
         total = sum(term.contribution for term in others)
         parts.append(Part("others", f"{len(others)} other facts", "The facts that weigh less, together.", total))
     parts += [_rest(term) for term in terms if term.fact is None]
-    return tuple(sorted(parts, key=lambda part: (part.role not in ("fact", "others"), -abs(part.contribution))))
+    return tuple(parts)
 
 
 def _fact(term: Term, entity: str, graph: KnowledgeGraph) -> Part:
     assert term.fact is not None
     head, relation, tail = term.fact
     head_label, tail_label = (graph.label(graph.entities.id(name)) for name in (head, tail))
-    neighbour = tail_label if head == entity else head_label
+    label = f"{relation} · {tail_label}" if head == entity else f"{head_label} · {relation}"
     meaning = f"The graph says: {head_label} — {relation} — {tail_label}."
-    return Part("fact", f"{relation} · {neighbour}", meaning, term.contribution, term.fact, neighbour)
+    return Part("fact", label, meaning, term.contribution, term.fact)
 
 
 def _rest(term: Term) -> Part:

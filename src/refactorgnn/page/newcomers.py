@@ -37,14 +37,14 @@ class NewcomerPanel:
             "lead",
         )
         with tag("div", "", "columns"):
-            with tag("div", "", "panel"):
+            with tag("form", "", "panel", aria_label="New facts").on("submit.prevent", self._add, []):
                 self._text = ui.textarea("Facts", placeholder=_example(service))
                 self._text.props(f"outlined autogrow stack-label maxlength={MOST_CHARACTERS} input-class=facts")
                 self._text.on("update:model-value", self._preview, [], throttle=0.4, leading_events=False)
                 self._token = ui.input("Token", password=True, password_toggle_button=True)
                 self._token.props('outlined dense autocomplete=off hint="The server printed it when it started"')
-                button("Add", self._add, "primary")
-            with tag("div", "", "panel", aria_live="polite") as self._outcome:
+                tag("button", "Add", "button primary", type="submit")
+            with tag("section", "", "panel", aria_label="What is added") as self._outcome:
                 tag("p", "What is new in your facts, and mistakes line by line, appear here.", "muted")
 
     async def _preview(self) -> None:

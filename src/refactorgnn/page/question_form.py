@@ -9,7 +9,7 @@ from nicegui import ui
 from refactorgnn.errors import UserError
 from refactorgnn.page.address import MOST_ANSWERS, Asked, Unknown
 from refactorgnn.page.combobox import Combobox
-from refactorgnn.page.elements import button, tag
+from refactorgnn.page.elements import tag
 from refactorgnn.predict.predictor import Predictor
 from refactorgnn.server.service import PredictorService
 
@@ -47,7 +47,7 @@ class QuestionForm:
                 self._typed.tooltip("Only answers that training showed in that place of the relation")
                 self._k = ui.number("Answers", value=10, min=1, max=MOST_ANSWERS, precision=0)
                 self._k.props("outlined dense").classes("k")
-                button("Ask", on_ask, "primary ask")
+                tag("button", "Ask", "button primary ask", type="submit")
         self._arrange()
 
     def asked(self) -> Asked:

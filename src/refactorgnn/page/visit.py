@@ -71,9 +71,9 @@ class Visit:
             tag("p", f"{size}. Ask for a missing part of a fact, see how likely each answer is, and why.", "lead")
             self._form = QuestionForm(self._service, self._ask)
             with tag("div", "", "columns"):
-                with tag("div", "", "panel") as answers:
+                with tag("section", "", "panel", aria_label="Answers") as answers:
                     empty_answers(answers, example_questions(graph))
-                explanation = tag("div", "", "panel", aria_live="polite")
+                explanation = tag("section", "", "panel", aria_label="Explanation")
         self._answers_place = answers
         self._answers = AnswerList(answers, self._explain)
         self._explanation = ExplanationPanel(explanation, self._service)
@@ -84,7 +84,7 @@ class Visit:
         try:
             asked = asked_by(parameters)
         except UserError as error:
-            say(self._answers_place, str(error).capitalize())
+            say(self._answers_place, str(error))
             return
         if asked is not None:
             await self.open(asked)
@@ -100,8 +100,7 @@ class Visit:
         try:
             asked = self._form.asked()
         except UserError as error:
-            sentence = str(error)
-            say(self._answers_place, sentence[:1].upper() + sentence[1:])
+            say(self._answers_place, str(error))
             return
         await self._answer(asked)
 

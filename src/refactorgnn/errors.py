@@ -15,6 +15,10 @@ class UserError(ValueError):
     """A mistake in the input: the message names the file, line or value, and the remedy."""
 
 
+class NotFoundError(UserError):
+    """A :class:`UserError` about a name or an id that nothing has."""
+
+
 class FileError(UserError):
     """A :class:`UserError` about a file: ``PATH, line N: problem; remedy``.
 
@@ -46,15 +50,15 @@ def closest_names(name: str, choices: Iterable[str], count: int = 3) -> list[str
     return list(dict.fromkeys(found))[:count]
 
 
-def unknown_name(kind: str, name: str, choices: Sequence[str], *, list_all: bool = True) -> UserError:
+def unknown_name(kind: str, name: str, choices: Sequence[str], *, list_all: bool = True) -> NotFoundError:
     """The error for a name that is not among ``choices``; lists them all, or the closest ones of a long list."""
     closest = closest_names(name, choices)
-    all_of_them = ", ".join(sorted(choices))
+    all_of_them = ", ".join(sorted(choices)) if list_all else ""
     if closest:
         rest = f"the choices are {all_of_them}" if list_all else f"there are {len(choices):,} to choose from"
-        return UserError(f"unknown {kind} {name!r}: did you mean {' or '.join(map(repr, closest))} ({rest})?")
+        return NotFoundError(f"unknown {kind} {name!r}: did you mean {' or '.join(map(repr, closest))} ({rest})?")
     remedy = f"choose one of {all_of_them}" if list_all else f"none of the {len(choices):,} known names is like it"
-    return UserError(f"unknown {kind} {name!r}: {remedy}.")
+    return NotFoundError(f"unknown {kind} {name!r}: {remedy}.")
 
 
 def joined_names(kind: str, names: list[str], choices: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import data, ensemble, explain, model, predict, reproduce, train, tune
+from refactorgnn.cli import data, ensemble, explain, model, predict, reproduce, serve, train, tune
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -32,6 +32,7 @@ app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.command("serve")(serve.serve)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 

@@ -25,13 +25,10 @@ from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.server.name_search import Found, NameIndex
 from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
 
+WRITES_OFF = "this server takes no new entities: start it with --allow-writes."
 _TOKEN_BYTES = 32
 # What pasted facts are called in messages about them.
 _PASTED = Path("the facts")
-
-
-class WritesOffError(UserError):
-    """An addition to a service that takes none."""
 
 
 class PredictorService:
@@ -83,7 +80,7 @@ class PredictorService:
             mode: ``"exact"`` runs all layers again; ``"local"`` computes the new entities only.
         """
         if not self.allow_writes:
-            raise WritesOffError("this server takes no new entities: start it with --allow-writes.")
+            raise UserError(WRITES_OFF)
         if isinstance(facts, str):
             facts = read_text(_PASTED, facts.encode(), ".tsv" if "\t" in facts else ".csv", TRIPLES)
         with self._writing:
@@ -147,9 +144,10 @@ class PredictorService:
 
 def _public_settings(config: RunConfig) -> dict[str, Any]:
     """All settings but those that name places on this machine, or how it computed."""
-    private = dict.fromkeys(CIRCUMSTANCES, True)
-    members = {"members": {"__all__": {"run": True, "settings": private}}}
-    return config.model_dump(mode="json", exclude=members if isinstance(config, EnsembleConfig) else private)
+    if isinstance(config, EnsembleConfig):
+        members = [{"weight": one.weight, "settings": _public_settings(one.settings)} for one in config.members]
+        return {"model": config.model, "members": members}
+    return config.model_dump(mode="json", exclude=set(CIRCUMSTANCES))
 
 
 class _Snapshot:

@@ -24,6 +24,7 @@ FLOORS = [
     {"training", "runs"},
     {"predict", "reproduce"},
     {"server"},
+    {"page"},
     {"api"},
     {"cli", "demo", "__main__", "__init__"},
 ]

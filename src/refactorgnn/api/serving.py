@@ -17,7 +17,7 @@ from refactorgnn.server.service import PredictorService
 
 TOKEN_VARIABLE = "REFACTORGNN_TOKEN"
 _BACKLOG = 2048
-_NEEDED = ("fastapi", "fastapi_swagger", "prometheus_client", "uvicorn")
+_NEEDED = ("fastapi", "fastapi_swagger", "nicegui", "prometheus_client", "uvicorn")
 
 
 def serve(
@@ -55,6 +55,7 @@ def serve(
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise UserError(f"a server needs {package}, which is not installed: pip install 'refactorgnn[serve]'.")
+    from refactorgnn.page import mount
     from refactorgnn.server.app import Settings, create_app
     from refactorgnn.server.running import allowed_hosts, bound_socket, run_app, url_of
 
@@ -63,6 +64,7 @@ def serve(
     with bound_socket(host, port) as place:  # first, because a port that is taken should not cost the time of loading
         service = PredictorService(Predictor.load(run, device), allow_writes=allow_writes, token=token)
         app = create_app(service, settings)
+        mount(app)
         place.listen(_BACKLOG)  # whoever is let in now will be answered
         if on_ready is not None:
             on_ready(url_of(place), service)

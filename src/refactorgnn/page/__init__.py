@@ -15,20 +15,17 @@ from refactorgnn.errors import UserError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from refactorgnn.server.service import PredictorService
 
-
-def mount(app: FastAPI, service: PredictorService) -> None:
-    """Put the page at ``/`` of an application, behind the routes that it has already.
+def mount(app: FastAPI) -> None:
+    """Put the page at ``/`` of an application that :func:`~refactorgnn.server.app.create_app` made.
 
     NiceGUI has one application in a process, so this can be done once in a process.
 
     Args:
-        app: The application.
-        service: What answers.
+        app: The application; its service answers, in its threads.
     """
     if find_spec("nicegui") is None:
-        raise UserError("the page needs NiceGUI, which is not installed: pip install 'refactorgnn[serve]'.")
-    from refactorgnn.page.visit import mount_visits
+        raise UserError("the page needs nicegui, which is not installed: pip install 'refactorgnn[serve]'.")
+    from refactorgnn.page.mounting import mount_page
 
-    mount_visits(app, service)
+    mount_page(app)

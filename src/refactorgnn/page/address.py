@@ -79,7 +79,7 @@ def asked_by(parameters: Mapping[str, str]) -> Asked | None:
         raise UserError("this address does not ask for one thing: give two of head, relation and tail.")
     number = parameters.get("k", "10")
     if not (number.isascii() and number.isdigit()):
-        raise UserError(f"k={number!r} in this address is no number: choose one from 1 to {MOST_ANSWERS}.")
+        raise UserError(f"this address asks for {number!r} answers: choose a number from 1 to {MOST_ANSWERS}.")
     return Asked(
         **parts,
         k=int(number),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
-from nicegui import run
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
-if TYPE_CHECKING:
-    from refactorgnn.server.name_search import Found
+from refactorgnn.server.name_search import Found
+from refactorgnn.server.workers import TooBusyError, Workers
 
 _MOST_SUGGESTIONS = 12
 _MOST_CHARACTERS = 200
@@ -23,16 +23,22 @@ class Combobox(Element, component="combobox.js"):
 
     Args:
         label: What the field is for.
-        search: Finds names by a part of them; called in a thread.
+        search: Finds names by a part of them.
+        workers: The threads in which it does.
         placeholder: An example.
         on_submit: What Enter does.
     """
 
     def __init__(
-        self, label: str, search: Callable[[str, int], Sequence[Found]], placeholder: str, on_submit: Callable[[], Any]
+        self,
+        label: str,
+        search: Callable[[str, int], Sequence[Found]],
+        workers: Workers,
+        placeholder: str,
+        on_submit: Callable[[], Any],
     ) -> None:
         super().__init__()
-        self._search = search
+        self._search, self._workers = search, workers
         self.value = ""
         self._props.update(
             label=label, placeholder=placeholder, text="", version=0, options=[], answered=""
@@ -57,10 +63,11 @@ class Combobox(Element, component="combobox.js"):
 
     async def _suggest(self, event: GenericEventArguments) -> None:
         text = str(event.args)[:_MOST_CHARACTERS]
-        found = await run.io_bound(self._search, text, _MOST_SUGGESTIONS)
-        self._props["options"] = [{"name": one.name, "label": one.label, "hint": hint(one)} for one in found]
-        self._props["answered"] = text
-        self.update()
+        with suppress(TooBusyError):  # suggestions can be done without
+            found = await self._workers.quick(lambda: self._search(text, _MOST_SUGGESTIONS))
+            self._props["options"] = [{"name": one.name, "label": one.label, "hint": hint(one)} for one in found]
+            self._props["answered"] = text
+            self.update()
 
 
 def hint(found: Found) -> str:

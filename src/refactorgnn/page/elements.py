@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from nicegui import ui
@@ -12,6 +11,7 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from refactorgnn.errors import UserError
+from refactorgnn.server.workers import TooBusyError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -51,12 +51,19 @@ def waiting(place: Element, sentence: str) -> None:
         tag("span", sentence)
 
 
-async def in_thread(place: Element, work: Callable[[], T]) -> T | None:
-    """Compute in a thread, so that other visitors do not wait; what goes wrong is said in a place, and None returned."""
+async def attempt(place: Element, work: Awaitable[T]) -> T | None:
+    """Wait for what threads compute; if something goes wrong, say it in a place and return None.
+
+    Args:
+        place: Where to say it.
+        work: What :class:`~refactorgnn.server.workers.Workers` do.
+    """
     try:
-        return await asyncio.to_thread(work)
+        return await work
     except UserError as error:
         say(place, str(error))
+    except TooBusyError:
+        say(place, "Too many requests are waiting: try again in a second.")
     except Exception:
         _log.exception("a visitor's request failed")
         say(place, "This could not be computed: the server's log says why.")

@@ -10,12 +10,13 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.events import EChartPointClickEventArguments
 
-from refactorgnn.page.elements import button, heading, in_thread, tag, waiting
+from refactorgnn.page.elements import attempt, button, heading, tag, waiting
 from refactorgnn.page.explanation_chart import chart_height, chart_options
 from refactorgnn.page.explanation_parts import LayerParts, Part, View, view_of
 from refactorgnn.predict.explaining import Explanation
 from refactorgnn.predict.predictor import Predictor
 from refactorgnn.server.service import PredictorService
+from refactorgnn.server.workers import Workers
 
 Names = tuple[str, str, str]
 _NUM_COUNTERFACTUALS = 5
@@ -43,11 +44,12 @@ class ExplanationPanel:
     Args:
         place: Where it is.
         service: What explains.
+        workers: The threads in which it does.
     """
 
-    def __init__(self, place: Element, service: PredictorService) -> None:
+    def __init__(self, place: Element, service: PredictorService, workers: Workers) -> None:
         self._place = place
-        self._service = service
+        self._service, self._workers = service, workers
         self._trail: list[Names] = []
         self._view: View = "head"
         self._depth = 1
@@ -81,7 +83,7 @@ class ExplanationPanel:
         def compute() -> _Reasons:
             return _reasons(self._service.predictor, triple, depth, num_counterfactuals)
 
-        reasons = await in_thread(self._place, compute)
+        reasons = await attempt(self._place, self._workers.slow(compute))
         if reasons is None or number != self._number:
             return
         self._depth = depth

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from nicegui import ui
 
 from refactorgnn.page.address import Asked
-from refactorgnn.page.elements import button, heading, in_thread, percent, say, tag, waiting
+from refactorgnn.page.elements import attempt, button, heading, percent, say, tag, waiting
 from refactorgnn.page.first_answers import FirstAnswer, first_answers
 from refactorgnn.page.pasted_facts import MOST_CHARACTERS, PastedFacts, read_pasted
 from refactorgnn.predict.growing import Added, preview_growth
 from refactorgnn.server.service import PredictorService
+from refactorgnn.server.workers import Workers
 
 # Mistakes and names that are shown one by one.
 _MOST_SHOWN = 8
@@ -22,11 +23,14 @@ class NewcomerPanel:
 
     Args:
         service: What they are added to.
+        workers: The threads in which that is done.
         on_ask: Called with a question to ask it above.
     """
 
-    def __init__(self, service: PredictorService, on_ask: Callable[[Asked], Awaitable[None]]) -> None:
-        self._service = service
+    def __init__(
+        self, service: PredictorService, workers: Workers, on_ask: Callable[[Asked], Awaitable[None]]
+    ) -> None:
+        self._service, self._workers = service, workers
         self._on_ask = on_ask
         self._number = 0
         heading(2, "Add an entity it has never seen")
@@ -53,7 +57,7 @@ class NewcomerPanel:
         if not text.strip():
             self._outcome.clear()
             return
-        found = await in_thread(self._outcome, lambda: self._understood(text))
+        found = await attempt(self._outcome, self._workers.slow(lambda: self._understood(text)))
         if found is not None and number == self._number:
             self._show_preview(*found)
 
@@ -88,7 +92,7 @@ class NewcomerPanel:
             say(self._outcome, "This is not the token of this server: use the one that it printed when it started.")
             return
         waiting(self._outcome, "Running the layers with the new facts…")
-        found = await in_thread(self._outcome, lambda: self._understood(text))
+        found = await attempt(self._outcome, self._workers.slow(lambda: self._understood(text)))
         if found is None:
             return
         pasted, growth = found
@@ -99,9 +103,9 @@ class NewcomerPanel:
         def add() -> tuple[Added, list[FirstAnswer]]:
             added = self._service.add(pasted.triples)
             names = added.entities or (pasted.triples[0][0],)
-            return added, first_answers(self._service.predictor, names[0], pasted.triples)
+            return added, first_answers(self._service.predictor, names[0])
 
-        done = await in_thread(self._outcome, add)
+        done = await attempt(self._outcome, self._workers.slow(add))
         if done is not None:
             self._show_added(*done)
 

@@ -12,6 +12,7 @@ from refactorgnn.page.combobox import Combobox
 from refactorgnn.page.elements import tag
 from refactorgnn.predict.predictor import Predictor
 from refactorgnn.server.service import PredictorService
+from refactorgnn.server.workers import Workers
 
 _CHOICES: dict[Unknown, str] = {"tail": "Tail", "head": "Head", "relation": "Relation"}
 _PLACES: tuple[Unknown, ...] = ("head", "relation", "tail")
@@ -22,10 +23,11 @@ class QuestionForm:
 
     Args:
         service: Where names are looked up.
+        workers: The threads in which they are.
         on_ask: Called when the question is to be asked.
     """
 
-    def __init__(self, service: PredictorService, on_ask: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, service: PredictorService, workers: Workers, on_ask: Callable[[], Awaitable[None]]) -> None:
         self._fields: dict[Unknown, Combobox] = {}
         self._gaps = {}
         with tag("form", "", "ask-form", role="search", aria_label="Ask a question").on("submit.prevent", on_ask, []):
@@ -36,7 +38,7 @@ class QuestionForm:
             with tag("div", "", "triple"):
                 for part in _PLACES:
                     search = service.search_relations if part == "relation" else service.search_entities
-                    self._fields[part] = Combobox(_CHOICES[part], search, "Type a name", on_ask)
+                    self._fields[part] = Combobox(_CHOICES[part], search, workers, "Type a name", on_ask)
                     with tag("div", "", "gap") as gap:
                         tag("span", _CHOICES[part], "gap-label")
                         tag("span", "?", "gap-mark")

@@ -6,25 +6,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fastapi import FastAPI, Request
 from nicegui import ui
 
 from refactorgnn.errors import UserError
 from refactorgnn.page.address import Asked, asked_by
 from refactorgnn.page.answers import AnswerList, empty_answers
 from refactorgnn.page.card import show_card
-from refactorgnn.page.elements import in_thread, say, tag, waiting
+from refactorgnn.page.elements import attempt, say, tag, waiting
 from refactorgnn.page.examples import example_questions
 from refactorgnn.page.explanation import ExplanationPanel
 from refactorgnn.page.newcomers import NewcomerPanel
 from refactorgnn.page.question_form import QuestionForm, label_of
 from refactorgnn.predict.predictor import Answer, Predictor
 from refactorgnn.server.service import PredictorService
+from refactorgnn.server.workers import Workers
 
 _STYLE = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
-_ICON = (Path(__file__).parent / "icon.svg").read_text(encoding="utf-8")
-# Messages kept for a browser that lost its connection for a moment.
-_MOST_MESSAGES_KEPT = 100
+ICON = (Path(__file__).parent / "icon.svg").read_text(encoding="utf-8")
 
 
 class Visit:
@@ -32,10 +30,11 @@ class Visit:
 
     Args:
         service: What answers.
+        workers: The threads in which it does.
     """
 
-    def __init__(self, service: PredictorService) -> None:
-        self._service = service
+    def __init__(self, service: PredictorService, workers: Workers) -> None:
+        self._service, self._workers = service, workers
         self._asked: Asked | None = None
         self._number = 0
 
@@ -46,7 +45,7 @@ class Visit:
         graph = self._service.predictor.graph
         with tag("header", "", "top"), tag("div", "", "width"):
             with tag("a", "", "brand", href="."):
-                ui.html(_ICON, sanitize=False).classes("brand-icon").props('aria-hidden="true"')
+                ui.html(ICON, sanitize=False).classes("brand-icon").props('aria-hidden="true"')
                 tag("span", "refactorgnn")
             tag("span", graph.name, "dataset")
             with tag("nav", aria_label="Parts of the page"):
@@ -58,7 +57,7 @@ class Visit:
             self._build_ask()
             if self._service.allow_writes:
                 with tag("section", "", "block", id="add"):
-                    NewcomerPanel(self._service, self.open)
+                    NewcomerPanel(self._service, self._workers, self.open)
             with tag("section", "", "block", id="about"):
                 show_card(self._service.about())
         ui.skip_link(target=main)
@@ -69,14 +68,14 @@ class Visit:
             tag("h1", "What does the graph not say yet?")
             size = f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, {graph.num_triples:,} facts"
             tag("p", f"{size}. Ask for a missing part of a fact, see how likely each answer is, and why.", "lead")
-            self._form = QuestionForm(self._service, self._ask)
+            self._form = QuestionForm(self._service, self._workers, self._ask)
             with tag("div", "", "columns"):
                 with tag("section", "", "panel", aria_label="Answers") as answers:
                     empty_answers(answers, example_questions(graph))
                 explanation = tag("section", "", "panel", aria_label="Explanation")
         self._answers_place = answers
         self._answers = AnswerList(answers, self._explain)
-        self._explanation = ExplanationPanel(explanation, self._service)
+        self._explanation = ExplanationPanel(explanation, self._service, self._workers)
         self._explanation.invite()
 
     async def arrive(self, parameters: Mapping[str, str]) -> None:
@@ -114,7 +113,7 @@ class Visit:
         def work() -> tuple[Asked, list[Answer], tuple[str, str, str]]:
             return _answered(self._service.predictor, asked)
 
-        found = await in_thread(self._answers_place, work)
+        found = await attempt(self._answers_place, self._workers.quick(work))
         if found is None or number != self._number:
             return
         self._asked, answers, labels = found
@@ -144,25 +143,3 @@ def _answered(predictor: Predictor, asked: Asked) -> tuple[Asked, list[Answer], 
         for part, name in (("head", asked.head), ("relation", asked.relation), ("tail", asked.tail))
     )
     return asked, answers, (head, relation, tail)
-
-
-def mount_visits(app: FastAPI, service: PredictorService) -> None:
-    """See :func:`refactorgnn.page.mount`."""
-
-    @ui.page("/", title=f"refactorgnn · {service.predictor.graph.name}")
-    async def page(request: Request) -> None:
-        visit = Visit(service)
-        visit.build()
-        await ui.context.client.connected()
-        await visit.arrive(dict(request.query_params))
-
-    ui.run_with(
-        app,
-        favicon=_ICON,
-        dark=False,
-        language="en-GB",
-        tailwind=False,
-        binding_refresh_interval=None,
-        message_history_length=_MOST_MESSAGES_KEPT,
-        show_welcome_message=False,
-    )

@@ -28,10 +28,16 @@ if TYPE_CHECKING:
 TOKEN = "a-token-for-the-tests-of-the-page"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # No name but that of this machine means anything to the browser: what it does not get from here, it does not get.
-_ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
-    " --disable-sync"
-).split() + ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
 _PATIENCE_MS = 30_000
 
 
@@ -118,8 +124,7 @@ class Visitor:
     def open(self, address: str = "/") -> Page:
         self.page.goto(self.url + address)
         self.page.get_by_role("heading", level=1).wait_for()
-        # Only a page that has its socket can be used.
-        self.page.wait_for_function("window.did_handshake === true")
+        self.page.wait_for_selector("main:not([inert])")  # only a page that has its socket can be used
         return self.page
 
     @property

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-# Sorted before others, so that its answers are those that are shown.
 ODD_NAME = "<img src=x onerror=window.harmed=1>"
 FACTS = [
     ("Atlantis", "borders", "Portugal"),
@@ -71,7 +70,7 @@ def test_a_country_it_has_never_seen(desktop: Visitor, run: Run, pictures: Path)
     assert is_known(desktop, "Atlantis")
     assert "Entities added here" not in page.locator("#about").inner_text()  # as it was when the page was opened
     page.screenshot(path=pictures / "desktop-added.png", full_page=True)
-    assert page.get_by_role("heading", name=f"What it says of {ODD_NAME}").is_visible()
+    assert page.get_by_role("heading", name="What it says of Atlantis").is_visible()
     assert_first_answer_opens(page, grown)
     assert_no_markup(desktop)
     page = desktop.open()
@@ -88,11 +87,11 @@ def assert_first_answer_opens(page: Page, grown: Predictor) -> None:
     """The first answer is what the predictor says, and a click shows the question and the reasons."""
     first = page.locator(".first-answers li").first
     head, relation, tail = first.locator("button").inner_text().split(" — ")
-    if head == ODD_NAME:
+    if head == "Atlantis":
         answers = grown.tails(head, relation, 10, include_known=True, typed=True)
     else:
         answers = grown.heads(relation, tail, 10, include_known=True, typed=True)
-    chosen = next(answer for answer in answers if answer.label in (head, tail))
+    chosen = next(answer for answer in answers if answer.label in {head, tail} - {"Atlantis"})
     assert chosen.probability is not None
     assert first.locator(".number").inner_text() == percent(chosen.probability)
     first.locator("button").click()

@@ -73,9 +73,7 @@ def test_a_question_by_keyboard_alone(desktop: Visitor, predictor: Predictor) ->
     page.get_by_role("option", name="uses_currency").wait_for()
     page.keyboard.press("Enter")  # takes the suggestion
     page.keyboard.press("Enter")  # asks
-    assert_same(
-        shown_answers(page), predictor.tails("Portugal", "uses_currency", 10, include_known=True, typed=True)
-    )
+    assert_same(shown_answers(page), predictor.tails("Portugal", "uses_currency", 10, include_known=True, typed=True))
     asked = parse_qs(urlsplit(page.url).query)
     assert asked == {"head": ["Portugal"], "relation": ["uses_currency"]}
 

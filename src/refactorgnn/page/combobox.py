@@ -40,9 +40,7 @@ class Combobox(Element, component="combobox.js"):
         super().__init__()
         self._search, self._workers = search, workers
         self.value = ""
-        self._props.update(
-            label=label, placeholder=placeholder, text="", version=0, options=[], answered=""
-        )
+        self._props.update(label=label, placeholder=placeholder, text="", version=0, options=[], answered="")
         self.on("typed", self._typed)
         self.on("choose", self._chosen)
         self.on("search", self._suggest)

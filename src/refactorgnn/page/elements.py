@@ -40,7 +40,12 @@ def say(place: Element, sentence: str, *, is_error: bool = True) -> None:
     """Put one sentence in a place, read aloud at once."""
     place.clear()
     with place:
-        tag("p", sentence[:1].upper() + sentence[1:], "message error" if is_error else "message", role="alert" if is_error else "status")
+        tag(
+            "p",
+            sentence[:1].upper() + sentence[1:],
+            "message error" if is_error else "message",
+            role="alert" if is_error else "status",
+        )
 
 
 def waiting(place: Element, sentence: str) -> None:
@@ -51,23 +56,44 @@ def waiting(place: Element, sentence: str) -> None:
         tag("span", sentence)
 
 
-async def attempt(place: Element, work: Awaitable[T]) -> T | None:
-    """Wait for what threads compute; if something goes wrong, say it in a place and return None.
+class Turn:
+    """Which of a visitor's wishes in one part of the page is the latest: what was computed for others is dropped.
 
     Args:
-        place: Where to say it.
-        work: What :class:`~refactorgnn.server.workers.Workers` do.
+        place: Where results are shown, and what goes wrong is said.
     """
-    try:
-        return await work
-    except UserError as error:
-        say(place, str(error))
-    except TooBusyError:
-        say(place, "Too many requests are waiting: try again in a second.")
-    except Exception:
-        _log.exception("a visitor's request failed")
-        say(place, "This could not be computed: the server's log says why.")
-    return None
+
+    def __init__(self, place: Element) -> None:
+        self._place = place
+        self._number = 0
+
+    def begin(self) -> None:
+        """Another wish: what is still being computed is not wanted any more."""
+        self._number += 1
+
+    async def result(self, work: Awaitable[T]) -> T | None:
+        """Wait for what threads compute; None if it went wrong, which is said, or is not wanted any more.
+
+        Args:
+            work: What :class:`~refactorgnn.server.workers.Workers` do.
+        """
+        self.begin()
+        number = self._number
+        found, problem = None, ""
+        try:
+            found = await work
+        except UserError as error:
+            problem = str(error)
+        except TooBusyError:
+            problem = "Too many requests are waiting: try again in a second."
+        except Exception:
+            _log.exception("a visitor's request failed")
+            problem = "This could not be computed: the server's log says why."
+        if number != self._number:
+            return None
+        if problem:
+            say(self._place, problem)
+        return found
 
 
 def percent(probability: float) -> str:

@@ -12,7 +12,7 @@ _MOST_EXAMPLES = 5
 
 def example_questions(graph: KnowledgeGraph) -> list[tuple[str, str]]:
     """A text and an address for each: of the commonest relations, the held-out fact whose head is known best."""
-    held_out = next((graph.triples(s) for s in ("valid", "test", "train") if s in graph.splits and len(graph.triples(s))))
+    held_out = next(graph.triples(s) for s in ("valid", "test", "train") if s in graph.splits and len(graph.triples(s)))
     ends = graph.triples("train")[:, [0, 2]].flatten()
     num_facts = torch.bincount(ends, minlength=graph.num_entities)
     counts = torch.bincount(held_out[:, 1], minlength=graph.num_relations)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from nicegui import ui
 from nicegui.element import Element
 from nicegui.events import EChartPointClickEventArguments
 
-from refactorgnn.page.elements import attempt, button, heading, tag, waiting
+from refactorgnn.page.elements import Turn, button, heading, tag, waiting
 from refactorgnn.page.explanation_chart import chart_height, chart_options
 from refactorgnn.page.explanation_parts import LayerParts, Part, View, view_of
 from refactorgnn.predict.explaining import Explanation
@@ -22,6 +22,11 @@ Names = tuple[str, str, str]
 _NUM_COUNTERFACTUALS = 5
 # How many explanations one can go back to.
 _LONGEST_TRAIL = 8
+# On a narrow screen the panel is below the answers: bring it into sight, but leave a screen alone that shows it.
+_SHOW_IT = """{
+    const place = document.getElementById("%s"), { top, bottom } = place.getBoundingClientRect();
+    if (top > 0.8 * innerHeight || bottom < 72) place.scrollIntoView({ block: "start" });
+}"""
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,12 @@ class ExplanationPanel:
         self._trail: list[Names] = []
         self._view: View = "head"
         self._depth = 1
-        self._number = 0
+        self._turn = Turn(place)
 
     def invite(self) -> None:
         """Say what is to be done."""
         self._trail = []
-        self._number += 1  # what is being computed for an earlier question is not wanted any more
+        self._turn.begin()
         self._place.clear()
         with self._place, tag("div", "", "invitation"):
             tag("p", "Choose an answer to see which facts made it.")
@@ -74,20 +79,18 @@ class ExplanationPanel:
         await self._compute(1)
 
     async def _compute(self, depth: int, num_counterfactuals: int = 0) -> None:
-        self._number += 1
-        number, triple = self._number, self._trail[-1]
+        triple = self._trail[-1]
         work = "Taking facts away, one at a time…" if num_counterfactuals else "Splitting the score…"
         waiting(self._place, work)
-        self._place.run_method("scrollIntoView", {"block": "nearest", "behavior": "smooth"})
+        ui.run_javascript(_SHOW_IT % self._place.html_id)
 
         def compute() -> _Reasons:
             return _reasons(self._service.predictor, triple, depth, num_counterfactuals)
 
-        reasons = await attempt(self._place, self._workers.slow(compute))
-        if reasons is None or number != self._number:
-            return
-        self._depth = depth
-        self._show(reasons)
+        reasons = await self._turn.result(self._workers.slow(compute))
+        if reasons is not None:
+            self._depth = depth
+            self._show(reasons)
 
     async def _walk(self, fact: Names) -> None:
         """Explain a fact that had a part in the explanation before."""
@@ -144,7 +147,7 @@ class ExplanationPanel:
 
     def _chart(self, layers: Sequence[LayerParts], entity: str, other: str, relation: str, score: float) -> None:
         async def click(event: EChartPointClickEventArguments) -> None:
-            data: dict[str, Any] = event.data if isinstance(event.data, dict) else {}
+            data = cast("dict[str, Any]", event.data)  # one of our nodes or links
             fact = data.get("fact")
             if data.get("role") == "state":
                 await self._compute(self._depth + 1)
@@ -183,9 +186,7 @@ def _reasons(predictor: Predictor, triple: Names, depth: int, num_counterfactual
 
 
 def _without(predictor: Predictor, found: Explanation) -> tuple[tuple[str, float, float], ...]:
-    return tuple(
-        (" — ".join(_labels(predictor, one.fact)), one.score, one.tail_rank) for one in found.counterfactuals
-    )
+    return tuple((" — ".join(_labels(predictor, one.fact)), one.score, one.tail_rank) for one in found.counterfactuals)
 
 
 def _labels(predictor: Predictor, triple: Names) -> Names:

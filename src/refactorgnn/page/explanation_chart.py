@@ -1,8 +1,8 @@
 """An explanation as a graph that ECharts draws: facts on the left, flowing into the entity whose state they made.
 
-The options are plain data. ``contribution`` of a node is what it adds to the score, ``value`` where it stands; a key that
-begins with a colon holds JavaScript (NiceGUI's convention), which here is always a constant: names reach the browser as
-data only.
+The options are plain data. ``contribution`` of a node is what it adds to the score, ``value`` where it stands; a key
+that begins with a colon holds JavaScript (NiceGUI's convention), which here is always a constant: names reach the
+browser as data only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Node = dict[str, Any]
 
 def chart_height(layers: Sequence[LayerParts]) -> int:
     """How many pixels the chart needs."""
-    return max(_ROW * sum(len(layer.parts) for layer in layers) + 2 * _MARGIN, 240)
+    return max(_ROW * sum(len(layer.parts) for layer in layers) + 2 * _MARGIN, 220)
 
 
 def chart_options(layers: Sequence[LayerParts], entity: str, other: str, relation: str, score: float) -> dict[str, Any]:

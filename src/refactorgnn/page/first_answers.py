@@ -14,7 +14,7 @@ from refactorgnn.predict.predictor import Answer, Predictor
 _MOST_ANSWERS = 10
 # Asking about an entity costs a product with all others for each relation and direction.
 _MOST_RELATIONS = 100
-# A question suits an entity if at least this share of its peers, which stand where it stands in its facts, have an answer.
+# A question suits an entity if this share of its peers, which stand where it stands in its facts, have an answer.
 _LEAST_SHARE = 0.2
 
 
@@ -67,7 +67,7 @@ def first_answers(predictor: Predictor, entity: str) -> list[FirstAnswer]:
 
 
 def _suiting(predictor: Predictor, has: set[int]) -> list[int]:
-    """The relations and reciprocals to ask of an entity that is the subject of those in ``has``, the commonest first."""
+    """Relations and reciprocals to ask of an entity that is the subject of those in ``has``, the commonest first."""
     graph, kinds = predictor.graph, predictor.kinds
     counts = torch.bincount(graph.triples("train")[:, 1], minlength=graph.num_relations)
     common = torch.argsort(counts, descending=True, stable=True)[:_MOST_RELATIONS]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from nicegui import ui
 
 from refactorgnn.page.address import Asked
-from refactorgnn.page.elements import attempt, button, heading, percent, say, tag, waiting
+from refactorgnn.page.elements import Turn, button, heading, percent, say, tag, waiting
 from refactorgnn.page.first_answers import FirstAnswer, first_answers
 from refactorgnn.page.pasted_facts import MOST_CHARACTERS, PastedFacts, read_pasted
 from refactorgnn.predict.growing import Added, preview_growth
@@ -27,12 +27,10 @@ class NewcomerPanel:
         on_ask: Called with a question to ask it above.
     """
 
-    def __init__(
-        self, service: PredictorService, workers: Workers, on_ask: Callable[[Asked], Awaitable[None]]
-    ) -> None:
+    def __init__(self, service: PredictorService, workers: Workers, on_ask: Callable[[Asked], Awaitable[None]]) -> None:
         self._service, self._workers = service, workers
         self._on_ask = on_ask
-        self._number = 0
+        self._is_adding = False
         heading(2, "Add an entity it has never seen")
         tag(
             "p",
@@ -50,15 +48,15 @@ class NewcomerPanel:
                 tag("button", "Add", "button primary", type="submit")
             with tag("section", "", "panel", aria_label="What is added") as self._outcome:
                 tag("p", "What is new in your facts, and mistakes line by line, appear here.", "muted")
+        self._turn = Turn(self._outcome)
 
     async def _preview(self) -> None:
-        self._number += 1
-        number, text = self._number, self._text.value or ""
-        if not text.strip():
-            self._outcome.clear()
+        """Say what the text would add. It is asked a moment after the last key, so perhaps when it is added already."""
+        text = self._text.value or ""
+        if self._is_adding or not text.strip():
             return
-        found = await attempt(self._outcome, self._workers.slow(lambda: self._understood(text)))
-        if found is not None and number == self._number:
+        found = await self._turn.result(self._workers.slow(lambda: self._understood(text)))
+        if found is not None:
             self._show_preview(*found)
 
     def _understood(self, text: str) -> tuple[PastedFacts, Added | None]:
@@ -86,13 +84,21 @@ class NewcomerPanel:
                 _show_growth(growth)
 
     async def _add(self) -> None:
-        self._number += 1
-        text = self._text.value or ""
+        if self._is_adding:
+            return
+        self._turn.begin()
         if not self._service.is_token(self._token.value or ""):
             say(self._outcome, "This is not the token of this server: use the one that it printed when it started.")
             return
+        self._is_adding = True
+        try:
+            await self._add_pasted(self._text.value or "")
+        finally:
+            self._is_adding = False
+
+    async def _add_pasted(self, text: str) -> None:
         waiting(self._outcome, "Running the layers with the new facts…")
-        found = await attempt(self._outcome, self._workers.slow(lambda: self._understood(text)))
+        found = await self._turn.result(self._workers.slow(lambda: self._understood(text)))
         if found is None:
             return
         pasted, growth = found
@@ -101,11 +107,12 @@ class NewcomerPanel:
             return
 
         def add() -> tuple[Added, list[FirstAnswer]]:
-            added = self._service.add(pasted.triples)
-            names = added.entities or (pasted.triples[0][0],)
-            return added, first_answers(self._service.predictor, names[0])
+            added, predictor = self._service.add(pasted.triples), self._service.predictor
+            mentioned = [name for head, _, tail in pasted.triples for name in (head, tail)]
+            first = next((name for name in mentioned if name in added.entities), mentioned[0])
+            return added, first_answers(predictor, predictor.graph.entities[predictor.entity_id(first)])
 
-        done = await attempt(self._outcome, self._workers.slow(add))
+        done = await self._turn.result(self._workers.slow(add))
         if done is not None:
             self._show_added(*done)
 

@@ -12,7 +12,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.page.address import Asked, asked_by
 from refactorgnn.page.answers import AnswerList, empty_answers
 from refactorgnn.page.card import show_card
-from refactorgnn.page.elements import attempt, say, tag, waiting
+from refactorgnn.page.elements import Turn, say, tag, waiting
 from refactorgnn.page.examples import example_questions
 from refactorgnn.page.explanation import ExplanationPanel
 from refactorgnn.page.newcomers import NewcomerPanel
@@ -36,7 +36,6 @@ class Visit:
     def __init__(self, service: PredictorService, workers: Workers) -> None:
         self._service, self._workers = service, workers
         self._asked: Asked | None = None
-        self._number = 0
 
     def build(self) -> None:
         """Put the page together."""
@@ -53,7 +52,8 @@ class Visit:
                 if self._service.allow_writes:
                     ui.link("Add", "#add")
                 ui.link("About", "#about")
-        with tag("main", "", "width") as main:
+        # What is typed before the socket is there would be lost: until then nothing can be.
+        with tag("main", "", "width", inert="") as main:
             self._build_ask()
             if self._service.allow_writes:
                 with tag("section", "", "block", id="add"):
@@ -61,6 +61,7 @@ class Visit:
             with tag("section", "", "block", id="about"):
                 show_card(self._service.about())
         ui.skip_link(target=main)
+        self._main = main
 
     def _build_ask(self) -> None:
         graph = self._service.predictor.graph
@@ -73,13 +74,15 @@ class Visit:
                 with tag("section", "", "panel", aria_label="Answers") as answers:
                     empty_answers(answers, example_questions(graph))
                 explanation = tag("section", "", "panel", aria_label="Explanation")
-        self._answers_place = answers
+        self._answers_place, self._turn = answers, Turn(answers)
         self._answers = AnswerList(answers, self._explain)
         self._explanation = ExplanationPanel(explanation, self._service, self._workers)
         self._explanation.invite()
 
     async def arrive(self, parameters: Mapping[str, str]) -> None:
-        """Ask what the address asks."""
+        """The socket is there: let the visitor in, and ask what the address asks."""
+        del self._main.props["inert"]
+        self._main.update()
         try:
             asked = asked_by(parameters)
         except UserError as error:
@@ -104,8 +107,6 @@ class Visit:
         await self._answer(asked)
 
     async def _answer(self, asked: Asked) -> None:
-        self._number += 1
-        number = self._number
         self._asked = None
         self._explanation.invite()
         waiting(self._answers_place, "Asking…")
@@ -113,8 +114,8 @@ class Visit:
         def work() -> tuple[Asked, list[Answer], tuple[str, str, str]]:
             return _answered(self._service.predictor, asked)
 
-        found = await attempt(self._answers_place, self._workers.quick(work))
-        if found is None or number != self._number:
+        found = await self._turn.result(self._workers.quick(work))
+        if found is None:
             return
         self._asked, answers, labels = found
         self._answers.show(self._asked, answers, labels)

@@ -112,9 +112,7 @@ def grow(
     return Growth(grown, bound, state, Added(names, num_facts, num_known, time.perf_counter() - start))
 
 
-def preview_growth(
-    model: LinkPredictor, graph: KnowledgeGraph, facts: Facts, texts: Texts | None = None
-) -> Added:
+def preview_growth(model: LinkPredictor, graph: KnowledgeGraph, facts: Facts, texts: Texts | None = None) -> Added:
     """What :func:`grow` would add, without running the model; it refuses what :func:`grow` refuses."""
     _check_can_grow(model, "exact")
     start = time.perf_counter()

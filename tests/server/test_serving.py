@@ -86,7 +86,9 @@ def test_it_answers_and_stops(start: Start, growing_run: Run, tmp_path: Path) ->
     # A request is under way when the signal comes: its body is still missing, and is sent after.
     content = json.dumps(QUESTION).encode()
     with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
-        head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        head = (
+            b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        )
         raw.sendall(head % len(content) + b"\r\n" + content[:5])
         time.sleep(0.3)
         server.send_signal(signal.SIGTERM)
@@ -169,9 +171,7 @@ def test_mistakes_on_the_command_line(cli: Cli, growing_run: Run, tmp_path: Path
         cli("serve", run, "--port", str(port)).refused(str(port), "in use")
 
 
-def test_the_extra_is_named_where_it_is_missing(
-    cli: Cli, growing_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_extra_is_named_where_it_is_missing(cli: Cli, growing_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     cli("serve", growing_run.path).refused("refactorgnn[serve]")
 

@@ -1,12 +1,12 @@
 """Whether the server holds its load: 200 single predictions a second, each measured from the moment it was due.
 
-The model of ``make demo`` (ComplEx on the bundled graph of countries) is served by ``refactorgnn serve`` in a process of
-its own with its default limits. Another process asks, in an open loop: request ``i`` is due at ``i / rate`` seconds
+The model of ``make demo`` (ComplEx on the bundled graph of countries) is served by ``refactorgnn serve`` in a process
+of its own with its default limits. Another process asks, in an open loop: request ``i`` is due at ``i / rate`` seconds
 whatever became of those before it, and its latency counts from then, so that a server that stalls is not spared the
 requests that a polite client would have held back. Questions are all distinct pairs of entity and relation of the test
 split, in both directions, in a random order, over and over.
 
-With wrk installed, it then shows the most that the server can do (closed loop, eight connections), without a rate limit.
+With wrk installed, it then shows the most that the server can do: a closed loop on eight connections, no rate limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from records import begin, goal, parser, write_record
 
 _MB = 2**20
-# Seconds between two looks at the server's memory.
-_LOOK = 1.0
 _LUA = """
 local questions = {}
 for line in io.lines("QUESTIONS") do questions[#questions + 1] = line end

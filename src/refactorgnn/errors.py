@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-
 # Names whose spelling is compared with an unknown one: less than a tenth of a second.
 _MOST_COMPARED = 3000
 

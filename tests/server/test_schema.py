@@ -1,4 +1,4 @@
-"""Requests made from the description, right and wrong ones: none makes the server fail, every answer is as described."""
+"""Requests made from the description, right and wrong: none makes the server fail, every answer is as described."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def _loading_section(record: dict[str, Any]) -> str:
 def _serving_section(record: dict[str, Any]) -> str:
     load, at_most = record["load"], record["capacity"]
     text = (
-        f"`refactorgnn serve`, {load['requests']:,} single predictions from another process at {load['rate']:g} a second, "
+        f"`refactorgnn serve`, {load['requests']:,} predictions from another process, {load['rate']:g} a second, "
         f"each timed from when it was due: median {load['ms']['p50']:.1f} ms, p99 {load['ms']['p99']:.1f} ms, "
         f"{load['errors']} errors; the server used {load['server_cpu_share']:.0%} of a core."
     )

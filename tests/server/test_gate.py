@@ -156,6 +156,36 @@ def test_only_its_own_names_are_answered_to(client_of: MakeClient, service: Pred
         assert client.get("/health", headers={"Host": host}).status_code == 200, host
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::2]"):
         assert client.get("/health", headers={"Host": host}).status_code == 400, host
+    ours = {"Host": "localhost:8000"}
+    for origin in ("http://localhost:8000", "http://127.0.0.1:8000", "http://[::1]:8000"):
+        assert client.get("/health", headers=ours | {"Origin": origin}).status_code == 200, origin
+    for origin in ("http://evil.example", "null", "http://localhost.evil.example:8000", "file://"):
+        assert client.get("/health", headers=ours | {"Origin": origin}).status_code == 400, origin
+    assert client_of(service).get("/health", headers={"Host": "any", "Origin": "http://other"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_let_in"),
+    [
+        ([(b"host", b"localhost:8000"), (b"origin", b"http://localhost:8000")], True),
+        ([(b"host", b"localhost:8000"), (b"origin", b"http://evil.example")], False),
+        ([(b"host", b"evil.example:8000"), (b"origin", b"http://evil.example:8000")], False),
+    ],
+)
+def test_websockets_of_other_pages_are_closed(
+    service: PredictorService, headers: list[tuple[bytes, bytes]], is_let_in: bool
+) -> None:
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    gate = Gate(app, Limits(), Metrics(service), frozenset({"localhost"}))
+    asyncio.run(gate({"type": "websocket", "headers": headers}, send, send))
+    assert sent == [{"type": "websocket.accept"} if is_let_in else {"type": "websocket.close", "code": 1008}]
 
 
 def test_requests_are_counted_by_route_and_status(client: TestClient) -> None:

@@ -18,6 +18,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 # Those on public benchmarks need a copy of them, and are measured in docs/results.
 LINES = README.replace("\\\n", "").splitlines()
 COMMANDS = [line for line in LINES if line.startswith("refactorgnn ") and "fb237" not in line]
+# A server runs until it is stopped: tests/server/test_serving.py.
+COMMANDS = [line for line in COMMANDS if not line.startswith("refactorgnn serve ")]
 if importlib.util.find_spec("optuna") is None:  # the extra `tune`, which developers have
     COMMANDS = [line for line in COMMANDS if "tune" not in line]
 # The same commands, but quick: the figures are not what is tested here.

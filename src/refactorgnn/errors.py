@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+# Names whose spelling is compared with an unknown one: less than a tenth of a second.
+_MOST_COMPARED = 3000
+
 
 class UserError(ValueError):
     """A mistake in the input: the message names the file, line or value, and the remedy."""
@@ -45,6 +48,8 @@ def closest_names(name: str, choices: Iterable[str], count: int = 3) -> list[str
         found += sorted((c for c in pool if folded in c.casefold()), key=len)
     # Spelling distance is quadratic in the length, so only names of a similar length are compared.
     similar = [c for c in pool if abs(len(c) - len(name)) <= max(2, len(name) // 3)]
+    if len(similar) > _MOST_COMPARED:  # a typing mistake is seldom in the first letters
+        similar = [c for c in similar if c[:2].casefold() == folded[:2]][:_MOST_COMPARED]
     by_folded = {c.casefold(): c for c in reversed(similar)}
     found += [by_folded[match] for match in difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.6)]
     return list(dict.fromkeys(found))[:count]

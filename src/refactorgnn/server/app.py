@@ -24,6 +24,8 @@ from refactorgnn.server.service import PredictorService
 from refactorgnn.server.workers import TooBusyError, Workers
 
 _LOG = logging.getLogger("refactorgnn.server")
+# What pydantic adds to the place of a mistake where a name may be text or a number.
+_ALTERNATIVES = ("constrained-str", "int")
 _DESCRIPTION = "Answers from a trained knowledge-graph model: what follows, why, and what of entities never seen."
 
 
@@ -100,7 +102,7 @@ def _add_handlers(app: FastAPI) -> None:
 
 def _sentence(error: Any) -> str:
     """The first thing that is wrong with a request; what was sent is not repeated."""
-    where = ".".join(str(part) for part in error["loc"][1:])
+    where = ".".join(str(part) for part in error["loc"][1:] if part not in _ALTERNATIVES)
     if error["type"] == "json_invalid":
         return "the body is no JSON: see /docs for an example."
     if error["type"] == "value_error":

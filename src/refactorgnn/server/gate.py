@@ -22,14 +22,15 @@ _CLIENT_LEFT = 499
 
 
 class Gate:
-    """ASGI middleware around the whole application; what is not HTTP passes as it is.
+    """ASGI middleware around the whole application. Of what is not HTTP, only the names are looked at.
 
     Args:
         app: The application.
         limits: Body size and rate.
         metrics: Where requests are counted.
         allowed_hosts: The names under which the server may be called, without ports; None: any. A server on loopback
-            must not answer to other names, or a web page could reach it by a name that it made to mean this machine.
+            must not answer to other names, nor to pages from elsewhere: a web page could reach it by its address, or by
+            a name of its own that it made to mean this machine.
     """
 
     def __init__(
@@ -40,6 +41,9 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
+        if scope["type"] == "websocket" and not self._is_called_rightly(scope):
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -69,8 +73,8 @@ class Gate:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         """The answer to a request that is refused unread."""
-        if self._allowed_hosts is not None and _host(scope) not in self._allowed_hosts:
-            return problem(400, "this server does not answer to that host name: call it by the address it printed.")
+        if not self._is_called_rightly(scope):
+            return problem(400, "this server does not answer to that host or origin: use the address it printed.")
         if self._buckets is not None and (seconds := self._buckets.wait((scope["client"] or ("",))[0])):
             said = f"more than {self._limits.rate} requests a second: slow down."
             return problem(429, said, {"Retry-After": str(math.ceil(seconds))})
@@ -78,6 +82,15 @@ class Gate:
         if length.isdigit() and int(length) > self._limits.max_body_bytes:
             return self._too_large()
         return None
+
+    def _is_called_rightly(self, scope: Scope) -> bool:
+        """Whether a request is to one of our names, and from no web page but ours."""
+        if self._allowed_hosts is None:
+            return True
+        origin = _header(scope, b"origin")
+        return _host_of(_header(scope, b"host")) in self._allowed_hosts and (
+            not origin or _host_of(origin.partition("//")[2]) in self._allowed_hosts
+        )
 
     async def _with_body(self, scope: Scope, receive: Receive) -> tuple[ASGIApp | None, Receive]:
         """Who answers, and where from it reads the body, which is here by then; None if the client has left."""
@@ -122,9 +135,8 @@ def _header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-def _host(scope: Scope) -> str:
-    """The host a request was sent to, without the port and the brackets of IPv6."""
-    host = _header(scope, b"host")
+def _host_of(host: str) -> str:
+    """A host without its port and the brackets of IPv6."""
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()
 
 

@@ -86,6 +86,17 @@ class ExplainRequest(_Request):
     )
 
 
+class SearchRequest(BaseModel):
+    """What is typed of a name; a query string, so numbers come as text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: Annotated[
+        str, Field(max_length=200, description="Any part of a name or label; case and accents do not count.")
+    ] = ""
+    limit: Annotated[int, Field(ge=1, description="The most names to give.")] = 10
+
+
 class EntityText(_Request):
     """What is said of a new entity."""
 

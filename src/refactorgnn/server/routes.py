@@ -28,6 +28,7 @@ from refactorgnn.server.models import (
     PredictRequest,
     Problem,
     Search,
+    SearchRequest,
 )
 from refactorgnn.server.name_search import Found
 from refactorgnn.server.service import PredictorService
@@ -44,8 +45,6 @@ _BODY = {
 _WRITE = {401: "The token is missing or wrong.", 403: "Writes are off."}
 
 router = APIRouter()
-Typed = Annotated[str, Query(max_length=200, description="Any part of a name or label; case and accents do not count.")]
-Limit = Annotated[int, Query(ge=1, description="The most names to give.")]
 
 
 @dataclass(frozen=True)
@@ -95,19 +94,19 @@ async def explain(request: Request, asked: ExplainRequest) -> Response:
 
 
 @router.get("/v1/entities", response_model=Search, responses=_problems({422: _BODY[422]}), tags=["look up"])
-async def search_entities(request: Request, text: Typed = "", limit: Limit = 10) -> Response:
+async def search_entities(request: Request, asked: Annotated[SearchRequest, Query()]) -> Response:
     """Entities by what is typed of their name or label."""
     server = _server(request)
-    _check_at_most("limit", limit, server.limits.max_k)
-    return _names(await server.workers.quick(lambda: server.service.search_entities(text, limit)))
+    _check_at_most("limit", asked.limit, server.limits.max_k)
+    return _names(await server.workers.quick(lambda: server.service.search_entities(asked.text, asked.limit)))
 
 
 @router.get("/v1/relations", response_model=Search, responses=_problems({422: _BODY[422]}), tags=["look up"])
-async def search_relations(request: Request, text: Typed = "", limit: Limit = 10) -> Response:
+async def search_relations(request: Request, asked: Annotated[SearchRequest, Query()]) -> Response:
     """Relations by what is typed of their name."""
     server = _server(request)
-    _check_at_most("limit", limit, server.limits.max_k)
-    return _names(await server.workers.quick(lambda: server.service.search_relations(text, limit)))
+    _check_at_most("limit", asked.limit, server.limits.max_k)
+    return _names(await server.workers.quick(lambda: server.service.search_relations(asked.text, asked.limit)))
 
 
 @router.post(

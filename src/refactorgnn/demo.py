@@ -54,12 +54,16 @@ def main() -> None:
     for earlier in (out / "countries", out / "unseen"):
         if (earlier / "config.yaml").is_file():
             shutil.rmtree(earlier)
-    _lookup(out / "countries")
-    _unseen(out / "unseen", out / "atlantis.tsv")
+    train_lookup(out / "countries")
+    train_unseen(out / "unseen", out / "atlantis.tsv")
 
 
-def _lookup(out: Path) -> None:
-    """A factorisation model of the whole graph, and questions one can judge."""
+def train_lookup(out: Path) -> None:
+    """Train a factorisation model of the whole graph, and ask it what one can judge.
+
+    Args:
+        out: Where the run goes.
+    """
     say("Training ComplEx on the bundled graph of countries: about half a minute.")
     # One thread: batches this small gain little from a second one, and wait for it when the machine is busy.
     run = api.train("countries", out=out, scorer="complex", dim=256, n3=0.05, validate_every=5, threads=1)
@@ -79,8 +83,13 @@ def _lookup(out: Path) -> None:
     )
 
 
-def _unseen(out: Path, facts: Path) -> None:
-    """A ReFactor GNN, and a country that it has never seen."""
+def train_unseen(out: Path, facts: Path) -> None:
+    """Train a ReFactor GNN, and ask it about a country that it has never seen.
+
+    Args:
+        out: Where the run goes.
+        facts: Where the facts about the country go.
+    """
     say("Training a ReFactor GNN on most of the countries: about half a minute.")
     run = api.train("countries_part", out=out, **UNSEEN)
     facts.write_text("".join("\t".join(fact) + "\n" for fact in ATLANTIS), encoding="utf-8")

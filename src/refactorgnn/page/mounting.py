@@ -1,14 +1,13 @@
-"""How the page gets into an application: NiceGUI behind the routes of the API, and closed to other sites."""
+"""How the page gets into an application: NiceGUI behind the routes of the API, at its own paths only."""
 
 from __future__ import annotations
 
 import warnings
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from nicegui import ui
 from starlette.routing import Match, Mount
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from refactorgnn.page.visit import ICON, Visit
 from refactorgnn.server.routes import Server
@@ -45,7 +44,6 @@ def mount_page(app: FastAPI) -> None:
     everything = app.router.routes.pop()
     assert isinstance(everything, Mount), "run_with mounts NiceGUI last"
     app.router.routes.append(_OnlyThePage("/", everything.app))
-    app.add_middleware(OwnSocketOnly)
 
 
 class _OnlyThePage(Mount):
@@ -56,32 +54,3 @@ class _OnlyThePage(Mount):
         if path == "/" or path.startswith((_FILES, _SOCKET)):
             return super().matches(scope)
         return Match.NONE, {}
-
-
-class OwnSocketOnly:
-    """Refuses the page's socket to pages of other sites, which a browser would let use it.
-
-    Args:
-        app: The application.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a connection through, or refuse it."""
-        if scope.get("path", "").startswith(_SOCKET) and not _is_own(scope):
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-            else:
-                await send({"type": "http.response.start", "status": 403, "headers": []})
-                await send({"type": "http.response.body", "body": b""})
-            return
-        await self._app(scope, receive, send)
-
-
-def _is_own(scope: Scope) -> bool:
-    """Whether a request comes from a page of this server; browsers say which page, other clients need not."""
-    headers = dict(scope["headers"])
-    origin = headers.get(b"origin")
-    return origin is None or urlsplit(origin.decode("latin-1")).netloc == headers.get(b"host", b"").decode("latin-1")

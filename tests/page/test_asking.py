@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from refactorgnn import Predictor
+from refactorgnn import Predictor, Run
 from refactorgnn.page.elements import percent
 from refactorgnn.predict.predictor import Answer
 from tests.page.conftest import Served, Visitor, serving, visiting
@@ -170,11 +171,14 @@ def test_a_phone_shows_all_of_it(phone: Visitor, question: str, pictures: Path) 
     page.screenshot(path=pictures / f"phone-{'asked' if question else 'empty'}.png", full_page=True)
 
 
-def test_without_writes_there_is_nothing_to_add(browser: Browser, run: object) -> None:
-    with serving(run) as served, visiting(browser.new_context(), served.url) as visitor:  # type: ignore[arg-type]
+def test_without_writes_there_is_nothing_to_add(browser: Browser, run: Run) -> None:
+    with serving(run) as served, visiting(browser.new_context(), served.url) as visitor:
         page = visitor.open()
         assert page.get_by_role("link", name="Add").count() == 0
         assert page.locator("#add").count() == 0
+        served.process.send_signal(signal.SIGINT)  # an open page does not hold the server up
+        assert served.process.wait(timeout=10) == 0
+        visitor.complaints.clear()  # that the server is gone
 
 
 def test_the_page_leaves_the_api_alone(desktop: Visitor, server: Served) -> None:

@@ -82,7 +82,8 @@ class ExplanationPanel:
         triple = self._trail[-1]
         work = "Taking facts away, one at a time…" if num_counterfactuals else "Splitting the score…"
         waiting(self._place, work)
-        ui.run_javascript(_SHOW_IT % self._place.html_id)
+        with self._place:  # the button that was clicked, whose place this was, is gone
+            ui.run_javascript(_SHOW_IT % self._place.html_id)
 
         def compute() -> _Reasons:
             return _reasons(self._service.predictor, triple, depth, num_counterfactuals)

@@ -119,13 +119,17 @@ class Visit:
             return
         self._asked, answers, labels = found
         self._answers.show(self._asked, answers, labels)
-        ui.navigate.history.replace(self._asked.address())
+        self._show_address(self._asked)
+
+    def _show_address(self, asked: Asked) -> None:
+        with self._main:  # whatever was clicked may be gone
+            ui.navigate.history.replace(asked.address())
 
     async def _explain(self, answer: str) -> None:
         if self._asked is None:
             return
         self._answers.mark(answer)
-        ui.navigate.history.replace(replace(self._asked, why=answer).address())
+        self._show_address(replace(self._asked, why=answer))
         # Of the two states that make a score, that of the entity asked about says more.
         await self._explanation.explain(self._asked.triple(answer), "tail" if self._asked.head is None else "head")
 

@@ -91,6 +91,23 @@ def test_escape_closes_the_list_and_keeps_what_was_typed(desktop: Visitor) -> No
     page.get_by_role("option").first.wait_for()
 
 
+def test_enter_does_not_take_a_suggestion_for_what_was_typed_before(desktop: Visitor) -> None:
+    page = desktop.open()
+    head = page.get_by_role("combobox", name="Head")
+    head.press_sequentially("Portu")
+    page.wait_for_function("document.querySelector('[role=option].active')?.innerText.startsWith('Portuguese')")
+    page.evaluate(  # faster than anybody types
+        """field => {
+            field.value = "Portugal";
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+            field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+        }""",
+        head.element_handle(),
+    )
+    assert page.get_by_role("alert").inner_text().startswith("The relation is empty")
+    assert head.input_value() == "Portugal"
+
+
 @pytest.mark.parametrize(
     ("address", "ask"),
     [
@@ -171,6 +188,23 @@ def test_a_phone_shows_all_of_it(phone: Visitor, question: str, pictures: Path) 
     page.screenshot(path=pictures / f"phone-{'asked' if question else 'empty'}.png", full_page=True)
 
 
+def test_a_phone_is_taken_to_the_answers_and_to_the_reasons(phone: Visitor) -> None:
+    page = phone.open()
+    page.get_by_role("combobox", name="Head").fill("Portugal")
+    page.get_by_role("combobox", name="Relation").fill("speaks")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Ask", exact=True).tap()
+    in_sight = (
+        "name => { const { top } = document.querySelector(`section[aria-label=${name}]`).getBoundingClientRect();"
+    )
+    in_sight += " return top >= 50 && top < 0.8 * innerHeight; }"
+    page.wait_for_selector(".answer")
+    page.wait_for_function(in_sight, arg="Answers")
+    page.locator(".answer").first.tap()
+    page.wait_for_selector(".parts")
+    page.wait_for_function(in_sight, arg="Explanation")
+
+
 def test_without_writes_there_is_nothing_to_add(browser: Browser, run: Run) -> None:
     with serving(run) as served, visiting(browser.new_context(), served.url) as visitor:
         page = visitor.open()
@@ -178,6 +212,7 @@ def test_without_writes_there_is_nothing_to_add(browser: Browser, run: Run) -> N
         assert page.locator("#add").count() == 0
         served.process.send_signal(signal.SIGINT)  # an open page does not hold the server up
         assert served.process.wait(timeout=10) == 0
+        page.close()
         visitor.complaints.clear()  # that the server is gone
 
 

@@ -62,12 +62,14 @@ export default {
     search(text, delay) {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => {
+        this.timer = null;
         this.wanted = text;
         this.$emit("search", text);
       }, delay);
     },
     close() {
       clearTimeout(this.timer);
+      this.timer = null;
       this.wanted = null;
       this.active = -1;
     },
@@ -87,13 +89,15 @@ export default {
     },
     press(event) {
       const isOpen = this.shown.length > 0;
+      // While the next search waits, the list is about what was typed before: nothing in it is meant.
+      const canChoose = isOpen && this.active >= 0 && this.timer === null;
       if (event.key === "ArrowDown" || event.key === "ArrowUp") {
         event.preventDefault();
         if (isOpen) this.move(event.key === "ArrowDown" ? 1 : -1);
         else this.search(this.wanted ?? "", 0);
       } else if (event.key === "Enter") {
         event.preventDefault();
-        if (isOpen && this.active >= 0) this.choose(this.active);
+        if (canChoose) this.choose(this.active);
         else {
           this.close();
           this.$emit("submit");
@@ -101,7 +105,7 @@ export default {
       } else if (event.key === "Escape" && isOpen) {
         event.preventDefault();
         this.close();
-      } else if (event.key === "Tab" && isOpen && this.active >= 0) {
+      } else if (event.key === "Tab" && canChoose) {
         this.choose(this.active);
       }
     },

@@ -15,6 +15,10 @@ from refactorgnn.server.workers import TooBusyError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_BRING_INTO_SIGHT = """{
+    const place = document.getElementById("%s"), { top, bottom } = place.getBoundingClientRect();
+    if (top > 0.8 * innerHeight || bottom < 72) place.scrollIntoView({ block: "start" });
+}"""
 
 
 def tag(name: str, text: str = "", classes: str = "", **attributes: str) -> TextElement:
@@ -54,6 +58,12 @@ def waiting(place: Element, sentence: str) -> None:
     with place, tag("p", "", "waiting", role="status"):
         ui.spinner(size="1.2em")
         tag("span", sentence)
+
+
+def bring_into_sight(place: Element) -> None:
+    """Scroll to a place that is below the others on a narrow screen; a screen that shows it is left alone."""
+    with place:  # the button that was clicked may be gone
+        ui.run_javascript(_BRING_INTO_SIGHT % place.html_id)
 
 
 class Turn:

@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 from nicegui.events import EChartPointClickEventArguments
 
-from refactorgnn.page.elements import Turn, button, heading, tag, waiting
+from refactorgnn.page.elements import Turn, bring_into_sight, button, heading, tag, waiting
 from refactorgnn.page.explanation_chart import chart_height, chart_options
 from refactorgnn.page.explanation_parts import LayerParts, Part, View, view_of
 from refactorgnn.predict.explaining import Explanation
@@ -22,11 +22,6 @@ Names = tuple[str, str, str]
 _NUM_COUNTERFACTUALS = 5
 # How many explanations one can go back to.
 _LONGEST_TRAIL = 8
-# On a narrow screen the panel is below the answers: bring it into sight, but leave a screen alone that shows it.
-_SHOW_IT = """{
-    const place = document.getElementById("%s"), { top, bottom } = place.getBoundingClientRect();
-    if (top > 0.8 * innerHeight || bottom < 72) place.scrollIntoView({ block: "start" });
-}"""
 
 
 @dataclass(frozen=True)
@@ -82,8 +77,7 @@ class ExplanationPanel:
         triple = self._trail[-1]
         work = "Taking facts away, one at a time…" if num_counterfactuals else "Splitting the score…"
         waiting(self._place, work)
-        with self._place:  # the button that was clicked, whose place this was, is gone
-            ui.run_javascript(_SHOW_IT % self._place.html_id)
+        bring_into_sight(self._place)
 
         def compute() -> _Reasons:
             return _reasons(self._service.predictor, triple, depth, num_counterfactuals)

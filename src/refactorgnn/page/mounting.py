@@ -16,6 +16,8 @@ from refactorgnn.server.routes import Server
 _FILES, _SOCKET = "/_nicegui/", "/_nicegui_ws/"
 # Messages kept for a browser that lost its connection for a moment.
 _MOST_MESSAGES_KEPT = 100
+# How long a browser may take to fetch the files and open the socket.
+_PATIENCE_SECONDS = 60.0
 
 
 def mount_page(app: FastAPI) -> None:
@@ -26,7 +28,7 @@ def mount_page(app: FastAPI) -> None:
     async def page(request: Request) -> None:
         visit = Visit(server.service, server.workers)
         visit.build()
-        await ui.context.client.connected()
+        await ui.context.client.connected(timeout=_PATIENCE_SECONDS)
         await visit.arrive(dict(request.query_params))
 
     # NiceGUI looks for its server among all objects there are, some of which warn when they are looked at.

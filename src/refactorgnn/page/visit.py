@@ -12,7 +12,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.page.address import Asked, asked_by
 from refactorgnn.page.answers import AnswerList, empty_answers
 from refactorgnn.page.card import show_card
-from refactorgnn.page.elements import Turn, say, tag, waiting
+from refactorgnn.page.elements import Turn, bring_into_sight, say, tag, waiting
 from refactorgnn.page.examples import example_questions
 from refactorgnn.page.explanation import ExplanationPanel
 from refactorgnn.page.newcomers import NewcomerPanel
@@ -110,6 +110,7 @@ class Visit:
         self._asked = None
         self._explanation.invite()
         waiting(self._answers_place, "Asking…")
+        bring_into_sight(self._answers_place)
 
         def work() -> tuple[Asked, list[Answer], tuple[str, str, str]]:
             return _answered(self._service.predictor, asked)

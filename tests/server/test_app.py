@@ -13,7 +13,6 @@ from refactorgnn.predict.predictor import Question
 from refactorgnn.server.app import Settings, create_app
 from refactorgnn.server.limits import Limits
 from refactorgnn.server.service import PredictorService
-from refactorgnn.server.workers import Workers
 from tests.server.conftest import TOKEN, MakeClient
 
 NEWCOMER = {"facts": [["newcomer", "twin of", "person 3"]], "texts": {"newcomer": {"label": "New"}}}
@@ -214,21 +213,24 @@ def test_too_many_waiting_are_sent_away(
     service: PredictorService, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_of(service, Settings(Limits(max_waiting=1)))
+    many = {"questions": [SHAPES[0]] * 250}  # a single one of these takes no thread
     pool = client.app.state.server.workers._quick  # type: ignore[attr-defined]
     monkeypatch.setattr(pool, "_free", 0)
-    found = client.post("/v1/predict", json=SHAPES[0])
+    found = client.post("/v1/predict/batch", json=many)
     assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+    assert client.post("/v1/predict", json=SHAPES[0]).status_code == 200
+    assert client.post("/v1/predict", json={"head": "nobody", "relation": 0}).status_code == 503  # it would be searched
     monkeypatch.setattr(pool, "_free", 1)
-    assert [client.post("/v1/predict", json=SHAPES[0]).status_code for _ in range(3)] == [200] * 3
+    assert [client.post("/v1/predict/batch", json=many).status_code for _ in range(3)] == [200] * 3
 
 
 def test_failures_of_ours_tell_nothing_but_where_to_look(
     service: PredictorService, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: Workers, work: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the secret inside")
 
-    monkeypatch.setattr(Workers, "quick", fail)
+    monkeypatch.setattr(Predictor, "answer", fail)
     found = client_of(service).post("/v1/predict", json=SHAPES[0])
     assert found.status_code == 500
     assert "secret" not in found.text

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from refactorgnn.predict.predictor import Answer, Question
+from refactorgnn.predict.predictor import Answer, Predictor, Question
 from refactorgnn.server import metrics as prometheus
 from refactorgnn.server.access import check_writer
 from refactorgnn.server.limits import Limits
@@ -43,6 +43,8 @@ _BODY = {
     422: "The request is not as described, or goes beyond a limit.",
 }
 _WRITE = {401: "The token is missing or wrong.", 403: "Writes are off."}
+# Scores of candidates that the event loop computes itself.
+_TINY = 5000
 
 router = APIRouter()
 
@@ -163,9 +165,27 @@ async def _answer(
     def work() -> list[list[Answer]]:
         return predictor.answer(questions, k, include_known=include_known, typed=typed)
 
-    found = await server.workers.quick(work)
+    found = work() if _is_tiny(predictor, questions) else await server.workers.quick(work)
     server.metrics.questions.inc(len(questions))
     return [[vars(answer) for answer in answers] for answers in found]
+
+
+def _is_tiny(predictor: Predictor, questions: list[Question]) -> bool:
+    """Whether questions take a millisecond or so: then two changes of threads would take longer than they save.
+
+    A name that is none of the entities' is not tiny: it may be a label, or unknown, and is then searched for.
+    """
+    graph = predictor.graph
+    rows = [graph.num_relations if question.relation is None else 1 for question in questions]
+    return sum(rows) * graph.num_entities <= _TINY and all(
+        name is None or isinstance(name, int) or name in names
+        for question in questions
+        for name, names in (
+            (question.head, graph.entities),
+            (question.relation, graph.relations),
+            (question.tail, graph.entities),
+        )
+    )
 
 
 def _names(found: list[Found]) -> Response:

@@ -45,7 +45,7 @@ class PredictorService:
         >>> service = PredictorService(refactorgnn.load_predictor(run), allow_writes=True)
         >>> service.add([("Atlantis", "borders", "France")]).entities
         ('Atlantis',)
-        >>> [found.name for found in service.search_entities("atlan", limit=1)]
+        >>> [found.name for found in service.search_entities("atlantis", limit=1)]
         ['Atlantis']
     """
 

@@ -1,7 +1,8 @@
 """Threads that compute while the event loop talks to clients: they share the one model, and torch lets go of the lock.
 
-Questions have their threads and everything slow (explanations, additions) a single one of its own: a slow request then
-waits for slow ones only, and a question never waits for them.
+Questions have their threads (but tiny ones, which the event loop answers itself: see :mod:`.routes`), and everything
+slow (explanations, additions) a single one of its own: a slow request then waits for slow ones only, and a question
+never waits for them.
 """
 
 from __future__ import annotations

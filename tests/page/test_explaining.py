@@ -110,6 +110,25 @@ def test_a_fact_is_explained_by_a_click_in_the_graph_and_by_keyboard(desktop: Vi
     page.get_by_role("heading", name=f"Why {head} — {relation} — {tail}?").wait_for()
 
 
+def test_a_node_can_be_dragged(desktop: Visitor) -> None:
+    page = desktop.open(OPEN)
+    wait_for_depth(page, 1)
+    before, question = nodes(page), page.locator("h2.question").last.inner_text()
+    page.wait_for_timeout(500)  # it grows into its place
+    page.locator(".explanation-chart").scroll_into_view_if_needed()
+    box = page.locator(".explanation-chart").bounding_box()
+    assert box is not None
+    x, y = page.evaluate(f"{CHART}.convertToPixel('grid', {before[0]['value']})")
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + x + 60, box["y"] + y + 20, steps=8)
+    page.mouse.up()
+    assert page.evaluate(f"{CHART}.getModel().getSeriesByIndex(0).getData().getItemLayout(0)") == pytest.approx(
+        [x + 60, y + 20], abs=2
+    )
+    assert page.locator("h2.question").last.inner_text() == question  # a drag is no click
+
+
 def test_facts_are_taken_away(desktop: Visitor, predictor: Predictor) -> None:
     page = desktop.open(OPEN)
     wait_for_depth(page, 1)

@@ -60,6 +60,7 @@ def chart_options(layers: Sequence[LayerParts], entity: str, other: str, relatio
         "label": {"show": True, "color": _INK, "fontSize": 12, ":formatter": "p => p.data.text"},
         "lineStyle": {"curveness": 0.12, "opacity": 0.75},
         "emphasis": {"focus": "adjacency", "label": {"fontWeight": "bold"}},
+        "blur": {"itemStyle": {"opacity": 0.35}, "lineStyle": {"opacity": 0.2}, "label": {"opacity": 0.5}},
     }
     return {
         "animationDuration": 300,

@@ -85,7 +85,8 @@ class Connection:
 
     async def post(self, body: str) -> int:
         """Send a body to ``/v1/predict``; the status of the answer, which is read to its end and is JSON."""
-        if self.writer is None or self.reader is None:
+        # A server closes connections that were idle for a while, as any client knows that keeps some.
+        if self.writer is None or self.reader is None or self.reader.at_eof():
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         content = body.encode()
         self.writer.write(

@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: demo test lint types format install clean help
 
 help:
-	@echo "make demo    train on the bundled graph of countries and ask it questions (under two minutes)"
+	@echo "make demo    train on the bundled graphs of countries and ask questions (about two minutes)"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff; make types: mypy --strict; make format: rewrite the sources"
 

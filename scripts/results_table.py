@@ -53,6 +53,8 @@ def page() -> str:
         sections.append(_loading_section(records["loading_speed.json"]))
     if "depth.json" in records:
         sections.append(_depth_section(records["depth.json"]))
+    if "serve_load.json" in records:
+        sections.append(_serving_section(records["serve_load.json"]))
     return "\n".join(sections)
 
 
@@ -214,6 +216,19 @@ def _loading_section(record: dict[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _serving_section(record: dict[str, Any]) -> str:
+    load, at_most = record["load"], record["capacity"]
+    text = (
+        f"`refactorgnn serve`, {load['requests']:,} predictions from another process, {load['rate']:g} a second, "
+        f"each timed from when it was due: median {load['ms']['p50']:.1f} ms, p99 {load['ms']['p99']:.1f} ms, "
+        f"{load['errors']} errors; the server used {load['server_cpu_share']:.0%} of a core."
+    )
+    if at_most:
+        best = max(at_most, key=lambda found: found["requests_per_second"])
+        text += f" At most, on {best['connections']} connections: {best['requests_per_second']:.0f} a second."
+    return "\n".join(["## The server's load", "", text, "", *_goals(record), ""])
 
 
 def _depth_section(record: dict[str, Any]) -> str:

@@ -23,7 +23,8 @@ FLOORS = [
     {"evaluation"},
     {"training", "runs"},
     {"predict", "reproduce"},
-    {"bench", "export"},
+    {"bench", "export", "server"},
+    {"page"},
     {"api"},
     {"cli", "demo", "__main__", "__init__"},
 ]

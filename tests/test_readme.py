@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from refactorgnn import demo
 from tests.conftest import Cli
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +19,11 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 # Those on public benchmarks need a copy of them, and are measured in docs/results.
 LINES = README.replace("\\\n", "").splitlines()
 COMMANDS = [line for line in LINES if line.startswith("refactorgnn ") and "fb237" not in line]
+# A server runs until it is stopped: tests/server/test_serving.py, tests/page.
+COMMANDS = [line for line in COMMANDS if not line.startswith("refactorgnn serve ")]
+# Those about what `make demo` leaves.
+AFTER_DEMO = [line for line in COMMANDS if " .demo/" in line]
+COMMANDS = [line for line in COMMANDS if line not in AFTER_DEMO]
 if importlib.util.find_spec("optuna") is None:  # the extra `tune`, which developers have
     COMMANDS = [line for line in COMMANDS if "tune" not in line]
 # The same commands, but quick: the figures are not what is tested here.
@@ -61,3 +67,17 @@ def test_the_tour_can_be_taken(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
         assert outcome.code == 0, (command, outcome.err)
     for block in re.findall(r"```python\n(.*?)```", TOUR, flags=re.DOTALL):
         exec(compile(block, "use.md", "exec"), {})
+
+
+def test_what_make_demo_leaves_can_be_asked(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "UNSEEN", {**demo.UNSEEN, "dim": 8, "epochs": 1, "draws": 1, "validate_every": 1})
+    (tmp_path / ".demo").mkdir()
+    demo.train_unseen(Path(".demo/unseen"), Path(".demo/atlantis.tsv"))
+    pasted = re.search(r"```text\n( *Atlantis, .*?)```", README, flags=re.DOTALL)
+    assert pasted is not None
+    assert [tuple(line.strip().split(", ")) for line in pasted[1].splitlines() if line.strip()] == list(demo.ATLANTIS)
+    assert len(AFTER_DEMO) == 2
+    for command in AFTER_DEMO:
+        outcome = cli(*shlex.split(command)[1:])
+        assert outcome.code == 0, (command, outcome.err)

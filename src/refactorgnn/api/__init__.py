@@ -2,12 +2,14 @@
 
 :func:`train`, :func:`tune`, :func:`ensemble`; :func:`evaluate`, :func:`explain` and :func:`predict` (for files of
 questions :func:`predict_file`, for all missing links :func:`predict_missing`); :func:`build_index`;
-:func:`export_embeddings`, :func:`save_pretrained` and :func:`from_pretrained`; :func:`reproduce`, :func:`bench`.
+:func:`export_embeddings`, :func:`save_pretrained` and :func:`from_pretrained`; :func:`serve`;
+:func:`reproduce`, :func:`bench`.
 """
 
 from refactorgnn.api.asking import evaluate, explain, load_predictor, predict
 from refactorgnn.api.benchmarking import bench
 from refactorgnn.api.reproducing import reproduce, reproduce_complexity
+from refactorgnn.api.serving import serve
 from refactorgnn.api.training import ensemble, train, tune
 from refactorgnn.export.embeddings import export_embeddings
 from refactorgnn.export.pretrained import from_pretrained, save_pretrained
@@ -30,6 +32,7 @@ __all__ = [
     "reproduce",
     "reproduce_complexity",
     "save_pretrained",
+    "serve",
     "train",
     "tune",
 ]

@@ -11,7 +11,20 @@ from typing import Annotated, NoReturn
 import typer
 from pydantic import ValidationError
 
-from refactorgnn.cli import bench, data, ensemble, explain, export, index, model, predict, reproduce, train, tune
+from refactorgnn.cli import (
+    bench,
+    data,
+    ensemble,
+    explain,
+    export,
+    index,
+    model,
+    predict,
+    reproduce,
+    serve,
+    train,
+    tune,
+)
 from refactorgnn.cli.output import say
 from refactorgnn.errors import UserError
 from refactorgnn.storage import write_error
@@ -33,6 +46,7 @@ app.command("evaluate")(model.evaluate)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("index")(index.index)
+app.command("serve")(serve.serve)
 app.command("reproduce")(reproduce.reproduce)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")

@@ -112,6 +112,14 @@ def grow(
     return Growth(grown, bound, state, Added(names, num_facts, num_known, time.perf_counter() - start))
 
 
+def preview_growth(model: LinkPredictor, graph: KnowledgeGraph, facts: Facts, texts: Texts | None = None) -> Added:
+    """What :func:`grow` would add, without running the model; it refuses what :func:`grow` refuses."""
+    _check_can_grow(model, "exact")
+    start = time.perf_counter()
+    _, names, num_facts, num_known = _grown_graph(graph, facts, texts)
+    return Added(names, num_facts, num_known, time.perf_counter() - start)
+
+
 def _check_can_grow(model: LinkPredictor, mode: Mode) -> None:
     members = model.members if isinstance(model, Ensemble) else [model]
     for member in members:

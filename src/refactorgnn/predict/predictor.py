@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
-from refactorgnn.errors import UserError
+from refactorgnn.errors import NotFoundError, UserError
 from refactorgnn.models.base import LinkPredictor, QueryScorer
 from refactorgnn.predict.calibration import Calibration, calibration_of, fit_calibration
 from refactorgnn.predict.candidates import Kinds, ScoredQuestions, scored_questions
@@ -106,7 +106,7 @@ class Predictor:
         self.model = model
         self.graph = graph
         self.bound: QueryScorer = model.bind(graph)
-        self._run = run
+        self.run = run
         self._indexed: IndexedScorer | None = indexed(self.bound, graph, index, run=run, progress=progress)
         self._local: LocalState | None = None
         if calibration is not None:
@@ -132,7 +132,7 @@ class Predictor:
     @cached_property
     def calibration(self) -> Calibration | None:
         """The map from scores to probabilities, with its reliability; None where it cannot be told."""
-        return fit_calibration(self.bound, self.graph) if self._run is None else calibration_of(self._run, self.bound)
+        return fit_calibration(self.bound, self.graph) if self.run is None else calibration_of(self.run, self.bound)
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -202,7 +202,7 @@ class Predictor:
         for rows in self._scored(asked[:, 0], asked[:, 1]):
             mine = torch.arange(len(rows.scores)), asked[rows.places, 2]
             probabilities = self._probabilities(rows.log_odds[mine], asked[rows.places, 1])
-            answers += self._answers(asked[rows.places], rows.scores[mine].tolist(), probabilities)
+            answers += self._answers(asked[rows.places], rows.scores[mine].tolist(), probabilities, rows.known[mine])
         return answers
 
     def add(self, facts: Facts, texts: Texts | None = None, *, mode: Mode = "exact") -> Added:
@@ -311,7 +311,8 @@ class Predictor:
             kept = [place for place, score in enumerate(scores) if score > -torch.inf]
             triples = torch.tensor([[*asked[row].tolist(), entities[place]] for place in kept]).reshape(-1, 3)
             mine = [probabilities[row * width + place] for place in kept]
-            yield self._answers(triples, [scores[place] for place in kept], mine)
+            known = rows.known[row, triples[:, 2]]
+            yield self._answers(triples, [scores[place] for place in kept], mine, known)
 
     def _best_relations(self, question: Question, k: int, include_known: bool, typed: bool) -> list[Answer]:
         assert question.head is not None
@@ -331,16 +332,19 @@ class Predictor:
         order = torch.argsort(odds, descending=True, stable=True)
         order = order[allowed[order]][:k]
         triples = torch.stack([torch.full_like(order, head), order, torch.full_like(order, tail)], dim=1)
-        answers = self._answers(triples, scores[order].tolist(), self._probabilities(odds[order], order))
+        probabilities = self._probabilities(odds[order], order)
+        answers = self._answers(triples, scores[order].tolist(), probabilities, known[order] > 0)
         names = [self.graph.relations[relation] for relation in order.tolist()]
         return [
             Answer(name, name, answer.score, answer.known, answer.split, answer.probability)
             for name, answer in zip(names, answers, strict=True)
         ]
 
-    def _answers(self, triples: Tensor, scores: Sequence[float], probabilities: Sequence[float | None]) -> list[Answer]:
+    def _answers(
+        self, triples: Tensor, scores: Sequence[float], probabilities: Sequence[float | None], known: Tensor
+    ) -> list[Answer]:
         """The object of each triple as an answer to the question before it."""
-        splits = self._splits_of(triples)
+        splits = self._splits_of(triples, known.cpu())
         return [
             Answer(self.graph.entities[entity], self.graph.label(entity), score, split is not None, split, probability)
             for entity, score, split, probability in zip(
@@ -348,18 +352,20 @@ class Predictor:
             )
         ]
 
-    def _splits_of(self, triples: Tensor) -> list[str | None]:
-        """The first split that has each triple."""
+    def _splits_of(self, triples: Tensor, known: Tensor) -> list[str | None]:
+        """The first split that has each triple; only those that are ``known`` are looked for."""
         found: list[str | None] = [None] * len(triples)
-        for split in self.graph.splits:
-            objects = self.graph.queries(split).objects_of(triples[:, 0], triples[:, 1])
-            hits = objects.rows[objects.columns == triples[objects.rows, 2]]
-            for place in hits.tolist():
+        places = torch.nonzero(known).flatten()
+        for split in self.graph.splits if len(places) else ():
+            asked = triples[places]
+            objects = self.graph.queries(split).objects_of(asked[:, 0], asked[:, 1])
+            hits = objects.rows[objects.columns == asked[objects.rows, 2]]
+            for place in places[hits].tolist():
                 found[place] = found[place] or split
         return found
 
 
 def _in_range(kind: str, number: int, count: int) -> int:
     if not 0 <= number < count:
-        raise UserError(f"there is no {kind} of id {number}: ids are 0 to {count - 1}, or give its name.")
+        raise NotFoundError(f"there is no {kind} of id {number}: ids are 0 to {count - 1}, or give its name.")
     return number

@@ -16,6 +16,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    negative_data_rejection,
     response_schema_conformance,
     status_code_conformance,
 )
@@ -75,11 +76,16 @@ def test_every_request_is_answered_as_described(
     def check(case: schemathesis.Case) -> None:
         answer = case.call(url, session, headers={"Authorization": f"Bearer {TOKEN}"})
         statuses[answer.status_code] += 1
-        case.validate_response(answer, checks=CHECKS)
+        # This check knows what is right again once it is written down, such as a list of one text in a query string,
+        # but not that what is wrong may be too large as well.
+        checks = [*CHECKS, negative_data_rejection] if answer.status_code != 413 else CHECKS
+        case.validate_response(answer, checks=checks)
 
     check()
     assert statuses.total() > 0
-    assert all(status < 500 and (mode is POSITIVE or status >= 400) for status in statuses), statuses
+    assert max(statuses) < 500
+    if mode is NEGATIVE:
+        assert sum(count for status, count in statuses.items() if status >= 400) >= 0.95 * statuses.total(), statuses
 
 
 def test_no_operation_is_left_out(served: tuple[schemathesis.BaseSchema, requests.Session, str]) -> None:

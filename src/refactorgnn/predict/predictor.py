@@ -282,7 +282,9 @@ class Predictor:
         asked = torch.tensor([subject, relation]).expand(len(best.entities), 2)
         odds = torch.empty(len(best.entities)) if best.log_odds is None else best.log_odds
         triples = torch.cat([asked, best.entities[:, None]], dim=1)
-        answers += self._answers(triples, best.scores.tolist(), self._probabilities(odds, asked[:, 1]))
+        objects = self.graph.queries().objects_of(torch.tensor([subject]), torch.tensor([relation])).columns
+        known = torch.isin(best.entities, objects)
+        answers += self._answers(triples, best.scores.tolist(), self._probabilities(odds, asked[:, 1]), known)
         return True
 
     def _scored(self, subjects: Tensor, relations: Tensor) -> Iterator[ScoredQuestions]:

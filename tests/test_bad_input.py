@@ -168,9 +168,10 @@ def test_duplicates_are_no_error_but_are_counted_and_reported(cli: Cli, tmp_path
         (["--epochs", "-3"], ["setting epochs cannot be -3", "greater than or equal to 0"]),
         *(
             ([f"--{name}", value], [f"setting {name.replace('-', '_')} cannot be {shown}", "greater than"])
-            for name in ("dim", "batch-size", "validate-every", "patience", "memory-budget-mb")
+            for name in ("dim", "batch-size", "validate-every", "patience")
             for value, shown in (("0", "0"), ("-3", "-3"))
         ),
+        (["--memory-budget-mb", "-3"], ["setting memory_budget_mb cannot be -3", "greater than or equal to 0"]),
         (["--learning-rate", "0"], ["learning_rate cannot be 0.0", "greater than 0"]),
         (["--init-scale", "0"], ["init_scale cannot be 0.0", "greater than 0"]),
     ],

@@ -324,8 +324,8 @@ COMMANDS = _commands(typer.main.get_command(app))
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        "", "train", "tune", "ensemble", "evaluate", "predict", "explain", "reproduce",
-        "data", "data list", "data info", "data convert",
+        "", "train", "tune", "ensemble", "evaluate", "predict", "explain", "index", "serve", "reproduce", "bench",
+        "data", "data list", "data info", "data convert", "export", "export embeddings", "export huggingface",
     }  # fmt: skip
 
 

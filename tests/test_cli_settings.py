@@ -57,7 +57,9 @@ CASES = [
 ]
 
 
-MACHINE = {"accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "log"}
+MACHINE = {
+    *("accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "tf32", "replay", "log"),
+}
 
 
 def another_value(model: str, name: str) -> Any:

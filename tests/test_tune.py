@@ -13,7 +13,7 @@ import yaml
 import refactorgnn
 from refactorgnn import UserError
 from refactorgnn.evaluation import protocols
-from refactorgnn.training import loop, trials
+from refactorgnn.training import trials, validation
 from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.search import Clock, only_search_in
 from refactorgnn.training.search_records import SearchResult
@@ -163,7 +163,7 @@ def test_nothing_depends_on_the_test_split(
         asked.append((split, tuple(graph.splits)))
         return protocols.evaluate_ranking(predictor, graph, split, **options)
 
-    monkeypatch.setattr(loop, "evaluate_ranking", watched)
+    monkeypatch.setattr(validation, "evaluate_ranking", watched)
     splits = {split: rows(triples) for split, triples in tiny_triples().items()}
     stranger = write_folder(tmp_path / "stranger", **{**splits, "test": "nobody\tacross\tperson 1\n"})
     for number, dataset in enumerate((tiny, without_test(tmp_path / "without"), stranger)):

@@ -101,7 +101,8 @@ def server(run: Run) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture(scope="session")
+# Not of the session: as long as playwright runs, its event loop does, and other tests of ours begin their own.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("the page is tested in Chromium, which is not installed: apt-get install chromium")
@@ -148,13 +149,13 @@ def visiting(context: BrowserContext, url: str) -> Iterator[Visitor]:
     assert visitor.complaints == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def desktop_context(browser: Browser) -> BrowserContext:
     """A wide screen; its cache is shared, to save time."""
     return browser.new_context(viewport={"width": 1280, "height": 800})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def phone_context(browser: Browser) -> BrowserContext:
     return browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
 

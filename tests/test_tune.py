@@ -11,10 +11,13 @@ import pytest
 import yaml
 
 import refactorgnn
-from refactorgnn import UserError
+from refactorgnn import Run, UserError
+from refactorgnn.data.carving import carve_pair
 from refactorgnn.evaluation import protocols
 from refactorgnn.training import trials, validation
+from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
+from refactorgnn.training.loop import fit
 from refactorgnn.training.search import Clock, only_search_in
 from refactorgnn.training.search_records import SearchResult
 from refactorgnn.training.trials import is_below_median
@@ -396,3 +399,35 @@ def test_what_is_missing(cli: Cli, space: Path, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "no-valid", **splits)
     cli("tune", folder, "--space", space, *out).refused("no validation triples")
     assert not (tmp_path / "out").exists()
+
+
+# Unseen entities --------------------------------------------------------------------------------------------------
+
+
+def test_settings_can_be_chosen_on_entities_that_were_not_learned_of(tmp_path: Path) -> None:
+    """A trial's figure is that of a model trained on the one part and asked about the other."""
+    (tmp_path / "space.yaml").write_text("alpha: [0.1, 0.3]", encoding="utf-8")
+    settings = {"model": "refactor", "dim": 16, "layers": 2, "features": "signature", "epochs": 2, "validate_every": 1}
+    found = refactorgnn.tune(
+        "countries_part", space=tmp_path / "space.yaml", grid=True, out=tmp_path / "search",
+        unseen_share=0.3, progress=False, **settings,
+    )  # fmt: skip
+    pair = carve_pair(refactorgnn.load_graph("countries_part"), 0.3)
+    config = TrainConfig.from_dict({"dataset": "x", **settings, "alpha": 0.3})
+    run = Run.create(tmp_path / "run", config, pair.train)
+    done = fit(run, progress=False, validation_graph=pair.unseen)
+    assert {trial.settings["alpha"]: trial.valid_mrr for trial in found.trials}[0.3] == done.best_mrr
+    own = protocols.evaluate_ranking(run.load_model().bind(pair.unseen), pair.unseen, "valid", confidence=False)
+    assert own.metrics["mrr"] == pytest.approx(done.best_mrr, abs=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{"model": "lookup"}, {"model": "refactor", "layers": "inf"}])
+def test_models_that_know_their_entities_only_cannot_be_validated_on_others(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    (tmp_path / "space.yaml").write_text("dim: [8, 16]", encoding="utf-8")
+    with pytest.raises(UserError, match="new entities"):
+        refactorgnn.tune(
+            "countries_part", space=tmp_path / "space.yaml", out=tmp_path / "search", unseen_share=0.3, **settings
+        )
+    assert not (tmp_path / "search").exists()

@@ -81,6 +81,7 @@ def tune(
     seeds: int = 1,
     grid: bool = False,
     prune: bool = False,
+    unseen_share: float = 0.0,
     data_root: str | Path | None = None,
     progress: bool = True,
     **settings: Any,
@@ -104,6 +105,8 @@ def tune(
         seeds: The trainings of a trial, whose mean counts, with seeds from that of the settings on.
         grid: Train every combination of a space of choices, in its order, instead of what TPE chooses.
         prune: Stop trials that are below the median of the complete ones at the same epoch, on their first seed.
+        unseen_share: Set this share of the entities apart: trials learn on the facts among the others and are
+            validated on facts among these, so that settings are chosen that do well on entities never seen.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar with the best figure so far.
         **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`; these override ``config``.
@@ -127,7 +130,7 @@ def tune(
     if grid and trials is not None:
         raise UserError(f"a grid trains every combination of its space: leave trials={trials} out.")
     total = len(known.cells()) if grid else DEFAULT_TRIALS if trials is None else trials
-    search = Search(Path(out), base, known, total, seconds, jobs, seeds, grid, prune)
+    search = Search(Path(out), base, known, total, seconds, jobs, seeds, grid, prune, unseen_share)
     check_search(search)  # before a download
     graph = load_graph(chosen.dataset, data_root=data_root, seed=chosen.seed, progress=progress)
     return run_search(search, graph, progress=progress)

@@ -54,6 +54,10 @@ def tune(
     prune: Annotated[
         bool, typer.Option("--prune", help="Stop trials below the median of the complete ones at the same epoch.")
     ] = False,
+    unseen_share: Annotated[
+        float,
+        typer.Option(help="Set this share of the entities apart, to validate on: settings for entities never seen."),
+    ] = 0.0,
     data_root: DataRoot = None,
     as_json: AsJson = False,
     **settings: Any,
@@ -76,6 +80,7 @@ def tune(
         seeds=seeds,
         grid=grid,
         prune=prune,
+        unseen_share=unseen_share,
         data_root=data_root,
         **settings,
     )

@@ -42,6 +42,7 @@ def fit(
     *,
     progress: bool = True,
     on_validation: Callable[[int, float], None] | None = None,
+    validation_graph: KnowledgeGraph | None = None,
 ) -> Progress:
     """Train the run's model from where it stands until it stops improving; the best weights end up in the run.
 
@@ -52,12 +53,20 @@ def fit(
         progress: Show a bar.
         on_validation: Called in the first process with the epoch and the MRR of each validation, once it is recorded;
             an exception raised there ends the training of a single process, which can be resumed.
+        validation_graph: Another graph whose split valid is asked about, by its facts in train, instead of the run's;
+            its relations are numbered as the run's.
     """
     config = run.train_config
     check_trainable(config, run.graph)
     if config.threads:
         torch.set_num_threads(config.threads)
-    training = _Training(run, fabric or make_fabric(config), progress=progress, on_validation=on_validation)
+    training = _Training(
+        run,
+        fabric or make_fabric(config),
+        progress=progress,
+        on_validation=on_validation,
+        validation_graph=validation_graph,
+    )
     _train([training], progress=progress)
     return training.done
 
@@ -133,9 +142,11 @@ class _Training:
         *,
         progress: bool,
         on_validation: Callable[[int, float], None] | None = None,
+        validation_graph: KnowledgeGraph | None = None,
     ) -> None:
         self.run = run
         self.on_validation = on_validation
+        self.validation_graph = validation_graph or run.graph
         self.config = run.train_config
         self.fabric = fabric
         self.model = build_model(self.config, run.graph).to(fabric.device)
@@ -169,9 +180,9 @@ class _Training:
     def _make_validation(self) -> Validation:
         model = self.model if self.average is None else self.average.model
         if self.lane is None:
-            return Validation(model, self.run.graph)
+            return Validation(model, self.validation_graph)
         assert isinstance(model, StateEncoder)
-        return ReplayedValidation(model, self.run.graph, self.lane)
+        return ReplayedValidation(model, self.validation_graph, self.lane)
 
     @property
     def is_exhausted(self) -> bool:

@@ -46,6 +46,8 @@ class Search:
         seeds: The trainings of a trial, with seeds from that of the settings on.
         grid: Whether the trials are the combinations of the space, in its order, or chosen by TPE.
         prune: Whether trials are stopped that stay below the median.
+        unseen_share: The share of the entities that trials do not learn of but are validated on; 0: validation is that
+            of the graph, whose entities are all known.
     """
 
     folder: Path
@@ -57,6 +59,7 @@ class Search:
     seeds: int = 1
     grid: bool = False
     prune: bool = False
+    unseen_share: float = 0.0
 
     @property
     def journal(self) -> Path:
@@ -67,6 +70,16 @@ class Search:
     def work(self) -> Path:
         """Where the graph and the trainings under way are."""
         return self.folder / "work"
+
+    @property
+    def graph(self) -> Path:
+        """What trials learn on."""
+        return self.work / "graph"
+
+    @property
+    def unseen_graph(self) -> Path:
+        """What they are asked about, where that is another graph."""
+        return self.work / "unseen"
 
     @property
     def first_seed(self) -> int:
@@ -102,6 +115,7 @@ class Search:
             "number of seeds": self.seeds,
             "grid": self.grid,
             "pruning": self.prune,
+            "share of unseen entities": self.unseen_share,
             "graph": content.hexdigest(),
         }
         return dict(json.loads(json.dumps(found)))

@@ -87,7 +87,13 @@ class Worker:
 
     @cached_property
     def _graph(self) -> KnowledgeGraph:
-        return load_folder(self.search.work / "graph")
+        return load_folder(self.search.graph)
+
+    @cached_property
+    def _validation_graph(self) -> KnowledgeGraph | None:
+        if not self.search.unseen_share:
+            return None
+        return load_folder(self.search.unseen_graph).with_relations(self._graph.relations)
 
     def run(self, unfinished: Sequence[int]) -> None:
         """Train the ``unfinished`` trials of an earlier call, by number, then new ones."""
@@ -172,7 +178,7 @@ class Worker:
         watch = _Watch(self, run.train_config, trial if number == 0 else None, _progress(run))
         state: State = "complete"
         try:
-            done = fit(run, progress=False, on_validation=watch)
+            done = fit(run, progress=False, on_validation=watch, validation_graph=self._validation_graph)
         except StopTrialError as stop:
             state, done = stop.state, watch.done
             done.seconds = run.records()[-1]["seconds"]

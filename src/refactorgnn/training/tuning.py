@@ -17,13 +17,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from refactorgnn.data.carving import carve_pair
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_folder, save_graph
 from refactorgnn.errors import FileError, UserError
 from refactorgnn.progress import counting
 from refactorgnn.storage import remove_leftovers, write_text
 from refactorgnn.training.building import build_model
-from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.config import LookupConfig, TrainConfig
 from refactorgnn.training.loop import check_trainable
 from refactorgnn.training.processes import make_fabric
 from refactorgnn.training.search import IDENTITY, SPENT, Clock, Search, only_search_in
@@ -47,6 +48,11 @@ def check_search(search: Search) -> None:
     if search.seconds is not None and not search.seconds > 0:
         raise UserError(f"seconds={search.seconds} cannot be used: choose a number above 0, or leave it out.")
     config = search.config({})
+    if search.unseen_share and not _knows_new_entities(config):
+        raise UserError(
+            f"unseen_share={search.unseen_share} needs a model that can be asked about new entities, which "
+            f"{config.model!r} with these settings is not: leave it out."
+        )
     if config.log:
         raise UserError(f"log={config.log!r} cannot be used in a search, which deletes its trainings: leave it out.")
     if make_fabric(config).world_size > 1:
@@ -56,6 +62,11 @@ def check_search(search: Search) -> None:
         )
     if not search.journal.is_file() and search.folder.exists() and any(search.folder.iterdir()):
         raise FileError(search.folder, "there is something other than a search here", "choose another --out")
+
+
+def _knows_new_entities(config: TrainConfig) -> bool:
+    """Whether the model can be asked about entities that it has not been trained on."""
+    return not isinstance(config, LookupConfig) and getattr(config, "layers", None) != "inf"
 
 
 def run_search(search: Search, graph: KnowledgeGraph, *, progress: bool = True) -> SearchResult:
@@ -105,12 +116,19 @@ def _drop_cut_line(journal: Path) -> None:
 
 
 def _prepare(search: Search, first: TrainConfig, graph: KnowledgeGraph) -> None:
-    """Put the graph without its test split where every process finds it, and make sure that there is a model for it."""
-    place = search.work / "graph"
-    shutil.rmtree(place, ignore_errors=True)
+    """Put the graph without its test split where every process finds it, and make sure that there is a model for it.
+
+    With unseen entities it is cut in two: what is learned on, and what is asked about.
+    """
     splits = {split: triples for split, triples in graph.splits.items() if split in ("train", "valid")}
-    save_graph(replace(graph, splits=splits, _indices={}), place, ".parquet")
-    build_model(first, load_folder(place))  # reads texts once, for all processes to find them in the cache
+    parts = {search.graph: replace(graph, splits=splits, _indices={})}
+    if search.unseen_share:
+        pair = carve_pair(graph, search.unseen_share, search.first_seed)
+        parts = {search.graph: pair.train, search.unseen_graph: pair.unseen}
+    for place, part in parts.items():
+        shutil.rmtree(place, ignore_errors=True)
+        save_graph(part, place, ".parquet")
+        build_model(first, load_folder(place))  # reads texts once, for all processes to find them in the cache
 
 
 def _check_same(search: Search, study: Study, graph: KnowledgeGraph) -> None:

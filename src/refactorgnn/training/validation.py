@@ -25,7 +25,7 @@ class Validation:
 
     Args:
         model: The model to validate; its weights may change between two validations, but not their places.
-        graph: The graph it is trained on.
+        graph: The graph to ask about, the one it is trained on as a rule.
     """
 
     def __init__(self, model: LinkPredictor, graph: KnowledgeGraph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from refactorgnn import UserError, load_graph
 from refactorgnn.data import KnowledgeGraph
 from refactorgnn.data.carving import carve_pair
+from refactorgnn.data.loading import load_folder, save_graph
 
 
 def named(graph: KnowledgeGraph, *splits: str) -> set[tuple[str, ...]]:
@@ -60,3 +62,12 @@ def test_the_test_split_changes_nothing() -> None:
 def test_shares_that_leave_nothing_are_refused(share: float) -> None:
     with pytest.raises(UserError, match="between 0 and 1"):
         carve_pair(load_graph("countries_part"), share)
+
+
+def test_both_parts_can_be_written_and_read_again(tmp_path: Path) -> None:
+    """Which needs a training fact of every entity and relation."""
+    pair = carve_pair(load_graph("countries"), 0.4, seed=1)
+    for number, part in enumerate((pair.train, pair.unseen)):
+        save_graph(part, tmp_path / str(number), ".parquet")
+        again = load_folder(tmp_path / str(number))
+        assert named(again, "train", "valid") == named(part, "train", "valid")

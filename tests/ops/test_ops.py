@@ -113,8 +113,8 @@ def test_memory_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[int] = []
     plain = chunked.matmul
 
-    def watched(left: Tensor, right: Tensor) -> Tensor:
-        result = plain(left, right)
+    def watched(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+        result = plain(left, right, out)
         seen.append(result.numel() * result.element_size())
         return result
 
@@ -124,6 +124,11 @@ def test_memory_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
     lse, expected, pulled = ops.softmax_products(*arguments, memory_budget=budget)
     (lse.sum() + expected.sum() + pulled.sum()).backward()
     assert len(seen) > 20  # several chunks, or nothing was tested
+    assert max(seen) <= budget / 2
+    seen.clear()
+    answers = random_pattern(500, 300, 900)
+    (sum(output.sum() for output in ops.residual_products(*arguments[:2], answers, memory_budget=budget))).backward()
+    assert len(seen) > 20
     assert max(seen) <= budget / 2
 
 

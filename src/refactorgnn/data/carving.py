@@ -39,6 +39,7 @@ def carve_pair(graph: KnowledgeGraph, share: float, seed: int = 0) -> InductiveP
     region = _region(facts["train"], graph.num_entities, share, np.random.default_rng(seed))
     ends_inside = {split: region[triples[:, [0, 2]].numpy()].sum(axis=1) for split, triples in facts.items()}
     seen = {split: triples[torch.from_numpy(ends_inside[split] == 0)] for split, triples in facts.items()}
+    seen["valid"] = _only_known(seen["valid"], seen["train"])
     inside = torch.cat([triples[torch.from_numpy(ends_inside[split] == 2)] for split, triples in facts.items()])
     inside = inside[torch.isin(inside[:, 1], seen["train"][:, 1])]
     unseen = split_triples(inside, valid=_VALID_SHARE, test=0.0, seed=seed)
@@ -54,6 +55,13 @@ def carve_pair(graph: KnowledgeGraph, share: float, seed: int = 0) -> InductiveP
             f"{graph.name} (unseen part)", _named(graph, {name: unseen[name] for name in seen}), graph.texts
         ),
     )
+
+
+def _only_known(triples: Tensor, train: Tensor) -> Tensor:
+    """The triples whose entities and relation occur in ``train``."""
+    entities = torch.cat([train[:, 0], train[:, 2]])
+    known = torch.isin(triples[:, [0, 2]], entities).all(1) & torch.isin(triples[:, 1], train[:, 1])
+    return triples[known]
 
 
 def _region(triples: Tensor, num_entities: int, share: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:

@@ -69,9 +69,18 @@ class Keys:
         missing = -self.num_real % _ALIGNMENT if candidates.is_cuda else 0
         self.padded = torch.nn.functional.pad(candidates, (0, 0, 0, missing)) if missing else candidates
 
-    def scores(self, queries: Tensor) -> Tensor:
-        """``queries @ candidates.T``, −∞ in the added columns."""
-        scores = matmul(queries, self.padded.T)
+    def buffer(self, num_rows: int, dtype: torch.dtype) -> Tensor:
+        """A place for the scores of ``num_rows`` queries: one for all chunks, for a CPU is slow to map memory anew."""
+        return self.padded.new_empty(num_rows, self.padded.shape[0], dtype=dtype)
+
+    def scores(self, queries: Tensor, out: Tensor | None = None) -> Tensor:
+        """``queries @ candidates.T``, −∞ in the added columns.
+
+        Args:
+            queries: Shape ``(num_queries, dim)``.
+            out: Where to put them: the first rows of a :meth:`buffer`; somewhere new if not given.
+        """
+        scores = matmul(queries, self.padded.T, None if out is None else out[: queries.shape[0]])
         if scores.shape[1] > self.num_real:
             scores[:, self.num_real :].fill_(-torch.inf)
         return scores
@@ -105,7 +114,7 @@ def accumulation_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
 
 
-def matmul(left: Tensor, right: Tensor) -> Tensor:
+def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     """``left @ right`` with the accumulator's type as the result's, whatever the two input types are.
 
     On CUDA half-precision operands go to the tensor cores with a float32 result; on CPU they are widened first, which
@@ -114,10 +123,11 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
     narrow = {left.dtype, right.dtype} & {torch.bfloat16, torch.float16}
     if narrow and left.is_cuda:
         dtype = narrow.pop()
-        return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32)
+        product = torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32)
+        return product if out is None else out.copy_(product)
     if narrow:
         left, right = left.float(), right.float()
-    return torch.mm(left, right)
+    return torch.mm(left, right) if out is None else torch.mm(left, right, out=out)
 
 
 def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:

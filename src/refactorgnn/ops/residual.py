@@ -22,9 +22,12 @@ from torch.autograd.function import once_differentiable
 from refactorgnn.ops import chunked
 from refactorgnn.ops.sparse import SparsePattern
 
-# |V|-wide buffers alive at once in a forward chunk (S, P) and in a backward chunk (P, M, D and a temporary).
+# |V|-wide buffers alive at once in a forward chunk (E, and a narrow copy for half-precision products) and in a backward
+# chunk (P, M and a temporary).
 _FORWARD_BUFFERS = 2
-_BACKWARD_BUFFERS = 4
+_BACKWARD_BUFFERS = 3
+# Below any weight that counts.
+_LEAST = 1e-30
 
 
 def residual_products(
@@ -45,6 +48,16 @@ def add_at(matrix: Tensor, pattern: SparsePattern, values: Tensor) -> Tensor:
 
 class _Facts:
     """``A`` and ``c``, chunk by chunk."""
+
+    def scaled_residual_(self, E: Tensor, normaliser: Tensor, chunk: slice) -> Tensor:
+        """Make ``E − Z/c A`` of the exponentials ``E = Z P``, in place; returns ``−c/Z``, which makes ``D`` of it.
+
+        A row without facts has ``D = 0``: its factor is 0, and its share of ``A`` is empty or of weight 0.
+        """
+        counts, answers = self.counts[chunk], self.answers.slice_rows(chunk)
+        share = torch.where(counts > 0, normaliser / counts.clamp(min=_LEAST), 0)
+        add_at(E, answers, -self.weights[self.answers.edges_of(chunk)] * share[answers.rows])
+        return -(counts / normaliser)[:, None]
 
     def __init__(self, answers: SparsePattern, weights: Tensor | None, dtype: torch.dtype) -> None:
         self.answers = answers
@@ -80,12 +93,18 @@ class _ResidualProducts(torch.autograd.Function):
         wanted = queries.new_empty(queries.shape, dtype=dtype)
         pulled = keys.zeros(dtype)
         rows = chunked.rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
+        place = keys.buffer(min(rows, queries.shape[0]), dtype)
         for chunk in chunked.chunks(queries.shape[0], rows):
             q = queries[chunk]
-            P, lse[chunk] = chunked.softmax_(keys.scores(q))
-            D = facts.residual_(P, chunk)
-            wanted[chunk] = chunked.matmul(D, keys.padded)
-            chunked.add_matmul_(pulled, D.T, q)
+            scores = keys.scores(q, out=place)
+            largest = scores.amax(dim=1)
+            E = scores.sub_(largest[:, None]).exp_()
+            normaliser = E.sum(dim=1)
+            lse[chunk] = largest + normaliser.log()
+            # D = −c/Z (E − Z/c A): the factor of each row goes into what is d wide, not |V| wide.
+            factor = facts.scaled_residual_(E, normaliser, chunk)
+            wanted[chunk] = chunked.matmul(E, keys.padded).mul_(factor)
+            chunked.add_matmul_(pulled, E.T, _scaled(q, factor))
         ctx.save_for_backward(queries, candidates, weights, lse)
         ctx.answers, ctx.memory_budget = answers, memory_budget
         return lse, wanted, pulled[: keys.num_real]
@@ -103,14 +122,15 @@ class _ResidualProducts(torch.autograd.Function):
         rows = chunked.rows_within(
             ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize, queries.device
         )
+        places = [keys.buffer(min(rows, queries.shape[0]), lse.dtype) for _ in range(2)]
         for chunk in chunked.chunks(queries.shape[0], rows):
             q, grad_w = queries[chunk], grad_wanted[chunk]
-            P = torch.softmax(keys.scores(q), dim=1)
+            P = keys.scores(q, out=places[0]).sub_(lse[chunk, None]).exp_()
             # −c goes into the short factors: a pass over M less.
             minus = -facts.counts[chunk, None]
-            M = chunked.matmul(_scaled(grad_w, minus), keys.padded.T)
+            M = chunked.matmul(_scaled(grad_w, minus), keys.padded.T, out=places[1][: len(q)])
             chunked.add_matmul_(M, _scaled(q, minus), grad_pulled.T)
-            row_sums = torch.linalg.vecdot(P, M)
+            row_sums = torch.bmm(P[:, None], M[:, :, None])[:, 0, 0]
             grad_scores = M.sub_((row_sums - grad_lse[chunk])[:, None]).mul_(P)
             D = facts.residual_(P, chunk)
             mine = chunked.matmul(grad_scores, keys.padded)

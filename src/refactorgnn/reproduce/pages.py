@@ -7,6 +7,7 @@ from pathlib import Path
 
 from refactorgnn.reproduce.costs import Cost, used_records
 from refactorgnn.reproduce.figures import FIGURES
+from refactorgnn.reproduce.goals import goal_lines
 from refactorgnn.reproduce.recipe import RECIPES, Recipe
 from refactorgnn.reproduce.records import Aggregate, Record
 from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Cell, Metric, Published, Row, Table
@@ -80,6 +81,8 @@ def _recipe_part(
         lines += [f"### {metric.title} (`{recipe.name}`)", "", *_metric_table(table, metric, cells, num_seeds), ""]
     if any(cell.published for cell in cells):
         lines += [f"### Where we do not reach the paper (`{recipe.name}`)", "", *_shortfalls(table, recipe, cells), ""]
+    if recipe.name == "best" and (goals := goal_lines(table, cells)):
+        lines += [f"### Beyond the paper (`{recipe.name}`)", "", *goals]
     command = f"refactorgnn reproduce {table.name} --recipe {recipe.name} --seeds {num_seeds} --out docs/results"
     lines += [f"### Cost (`{recipe.name}`)", "", *_cost(used), ""]
     return [*lines, "To measure what is missing, and write this page again:", "", "```", command, "```", ""]

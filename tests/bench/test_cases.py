@@ -19,7 +19,7 @@ def test_the_whole_grid() -> None:
     assert [case.layers for case in cases if case.row == "training"] == [6]
     swept = [case for sweep in sweeps("cpu") for case in sweep.cases]
     assert set(swept) <= set(cases)
-    assert len(cases) == len(set(cases)) == 3 * 12 + 1 + 14 + 2 + len(set(swept))
+    assert len(cases) == len(set(cases)) == 3 * 12 + 2 + 14 + 2 + len(set(swept))
 
 
 def test_a_choice_of_rows_datasets_and_widths() -> None:

@@ -85,6 +85,7 @@ ROWS: Mapping[str, Row] = {
     "layer-backward": Row("A layer, forward and backward"),
     "step": Row("A cycle of layer-wise training: L steps, one through each layer", layers=6),
     "training": Row("A whole training: 60 cycles and a validation", ("fb237_v1",), (384,), 6),
+    "training-together": Row("Sixteen such trainings side by side, of different seeds", ("fb237_v1",), (384,), 6),
     "evaluation": Row("Filtered evaluation", (*DATASETS, MILLION)),
     "sampled-layer": Row("A layer, forward, with n[v] of 1,024 drawn candidates", (MILLION,)),
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -24,18 +25,20 @@ from refactorgnn.evaluation import rank_triples
 from refactorgnn.evaluation.ranking import DEFAULT_RANKING_BUDGET
 from refactorgnn.layers import ReFactorConv
 from refactorgnn.models.base import EmbeddingScorer
-from refactorgnn.ops import DEFAULT_MEMORY_BUDGET
+from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET, GPU_MEMORY_BUDGET
 from refactorgnn.reproduce.complexity import run_epoch
 from refactorgnn.runs import Run
 from refactorgnn.scorers import make_scorer
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import ReFactorConfig
-from refactorgnn.training.loop import fit
+from refactorgnn.training.loop import fit_together
 from refactorgnn.training.regimes import make_regime
 from refactorgnn.training.regimes.layerwise import LayerStep
 
 NUM_SAMPLES = 1024
 NUM_CYCLES = 60
+# Trainings side by side.
+NUM_SEEDS = 16
 _SEED = 0
 
 
@@ -79,9 +82,11 @@ class _Bench:
         values: Tensor = torch.randn(num_rows, self.case.dim, generator=generator).to(self.device)
         return values.mul_(self.case.dim**-0.25)
 
-    def memory_budget(self, default: int = DEFAULT_MEMORY_BUDGET) -> int:
+    def memory_budget(self, on_cpu: int = DEFAULT_MEMORY_BUDGET) -> int:
         """Bytes of temporaries: as asked for, or what the library would take by itself."""
-        return default if self.case.memory_budget_mb is None else self.case.memory_budget_mb * 2**20
+        if self.case.memory_budget_mb is not None:
+            return self.case.memory_budget_mb * 2**20
+        return GPU_MEMORY_BUDGET if self.device.type == "cuda" else on_cpu
 
     def floor(self, *products: Products, memory_budget: int, times: int = 1) -> Floor:
         """The floor in this row's precision."""
@@ -136,6 +141,7 @@ def _training_config(bench: _Bench) -> ReFactorConfig:
         accelerator="cuda" if bench.device.type == "cuda" else "cpu",
         devices="1" if bench.device.index is None else f"{bench.device.index},",
         precision="bf16-mixed" if case.precision == "bf16" else "32-true",
+        tf32=case.precision == "tf32" and bench.device.type == "cuda",
         threads=case.threads,
         memory_budget_mb=bench.memory_budget() // 2**20,
     )
@@ -173,21 +179,25 @@ def _step(bench: _Bench) -> Contest:
     return Contest(Contestant(run), floor, bench.sizes(layers=bench.case.layers, steps=len(steps)))
 
 
-def _training(bench: _Bench) -> Contest:
+def _training(bench: _Bench, num_seeds: int = 1) -> Contest:
+    """Whole trainings of ``num_seeds`` seeds, side by side."""
     config = _training_config(bench)
     _, steps = _cycle(bench)
     folder = tempfile.TemporaryDirectory(prefix="refactorgnn-bench-")
     runs: list[Run] = []
 
     def get_ready() -> None:
-        runs.append(Run.create(Path(folder.name) / str(len(runs)), config, bench.graph))
-        runs[-1].graph  # noqa: B018  # reads it, which is no part of the training
+        runs[:] = [
+            Run.create(Path(folder.name) / str(uuid4()), config.model_copy(update={"seed": seed}), bench.graph)
+            for seed in range(num_seeds)
+        ]
 
     def run() -> None:
-        fit(runs[-1], progress=False)
+        fit_together(runs, progress=False)
 
-    floor = bench.floor(*_step_products(bench, steps), memory_budget=bench.memory_budget(), times=NUM_CYCLES)
-    sizes = bench.sizes(layers=bench.case.layers, steps=NUM_CYCLES * len(steps))
+    num_cycles = num_seeds * NUM_CYCLES
+    floor = bench.floor(*_step_products(bench, steps), memory_budget=bench.memory_budget(), times=num_cycles)
+    sizes = bench.sizes(layers=bench.case.layers, steps=num_cycles * len(steps))
     return Contest(Contestant(run, get_ready), floor, sizes, close=folder.cleanup)
 
 
@@ -213,6 +223,7 @@ _BUILDERS: Mapping[str, Callable[[_Bench], Contest]] = {
     "layer-backward": lambda bench: _layer(bench, backward=True),
     "step": _step,
     "training": _training,
+    "training-together": lambda bench: _training(bench, num_seeds=NUM_SEEDS),
     "evaluation": _evaluation,
     "sampled-layer": _sampled_layer,
 }

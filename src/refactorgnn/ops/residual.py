@@ -130,7 +130,7 @@ class _ResidualProducts(torch.autograd.Function):
             minus = -facts.counts[chunk, None]
             M = chunked.matmul(_scaled(grad_w, minus), keys.padded.T, out=places[1][: len(q)])
             chunked.add_matmul_(M, _scaled(q, minus), grad_pulled.T)
-            row_sums = torch.bmm(P[:, None], M[:, :, None])[:, 0, 0]
+            row_sums = torch.linalg.vecdot(P, M)
             grad_scores = M.sub_((row_sums - grad_lse[chunk])[:, None]).mul_(P)
             D = facts.residual_(P, chunk)
             mine = chunked.matmul(grad_scores, keys.padded)

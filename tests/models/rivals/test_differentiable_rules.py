@@ -11,7 +11,13 @@ from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.vocabulary import Vocabulary
-from refactorgnn.models.rivals.differentiable_rules import FLOOR, DifferentiableRules, operators_of, reverse_edges
+from refactorgnn.models.rivals.differentiable_rules import (
+    FLOOR,
+    DifferentiableRules,
+    operators_of,
+    relations_that_meet,
+    reverse_edges,
+)
 from refactorgnn.models.rivals.drum import DRUM
 from refactorgnn.models.rivals.neural_lp import NeuralLP
 from refactorgnn.models.rivals.rules_protocol import LearnedRules
@@ -188,18 +194,44 @@ def test_rules_are_all_that_scores_are_made_of(make: Make, num_steps: int) -> No
         rules = model.rules(relation, 1000)
         assert sorted(rule.body for rule in rules) == sorted(bodies)
         assert rules == sorted(rules, key=lambda rule: -rule.confidence)
-        staying = 1 - sum(rule.confidence for rule in rules)
+        assert sum(rule.confidence for rule in rules) == pytest.approx(1)
+        staying = sum(way.weight for way in model.alignments(relation) if not len(way.attentions))
         assert 0 < staying < 1
         reached = staying * one_hot(7)
         for rule in rules:
             chain = one_hot(7)
             for step in rule.body:
                 chain = matrices[step] @ chain
-            reached = reached + rule.confidence * chain
+            reached = reached + (1 - staying) * rule.confidence * chain
         ranks = model.rank if isinstance(model, DRUM) else 1
         with torch.no_grad():
             expected = model.reached(operators, torch.tensor([7]), torch.tensor([relation]))[:, 0] / ranks
         torch.testing.assert_close(reached, expected, rtol=0, atol=1e-10)
+
+
+@each_model
+def test_chains_that_nobody_can_follow_are_no_rules(make: Make) -> None:
+    """0 -a-> 1 -b-> 2 and 3 -c-> 4, apart: ``a`` has no rule through ``c``, and ``c`` none through ``a`` or ``b``."""
+    model = make(2)
+    entities = Vocabulary([str(number) for number in range(5)], "entity")
+    facts = torch.tensor([[0, 0, 1], [1, 1, 2], [3, 2, 4]])
+    model.look_at(KnowledgeGraph("parted", entities, RELATIONS, {"train": facts}))
+    assert {rule.body for rule in model.rules(0, 100)} == {(0,)}
+    assert {rule.body for rule in model.rules(2, 100)} == {(2,)}
+    longer = make(3)
+    longer.look_at(KnowledgeGraph("parted", entities, RELATIONS, {"train": facts}))
+    back = NUM_RELATIONS
+    assert {rule.body for rule in longer.rules(0, 100)} == {(0,), (0, back, 0), (0, 1, 1 + back)}
+
+
+def test_relations_meet_where_one_ends_and_the_other_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    operators = operators_of(make_graph(), ("train",), torch.device("cpu"))
+    expected = torch.zeros(6, 6, dtype=torch.float64)
+    for one, middle in zip(operators.relations.tolist(), operators.targets.tolist(), strict=True):
+        expected[one, operators.relations[operators.sources == middle]] = 1
+    assert torch.equal(relations_that_meet(operators, 6), expected)
+    monkeypatch.setattr("refactorgnn.models.rivals.differentiable_rules._ENTITIES_PER_CHUNK", 4)
+    assert torch.equal(relations_that_meet(operators, 6), expected)
 
 
 @each_model

@@ -18,7 +18,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
-from refactorgnn.models.rivals.rule_extraction import Alignment, strongest_rules
+from refactorgnn.models.rivals.rule_extraction import Alignment, Followable, strongest_rules
 from refactorgnn.models.rivals.rules_protocol import LearnedRule
 from refactorgnn.ops.chunked import rows_within
 from refactorgnn.ops.relation_steps import HeldOut, RelationOperators
@@ -26,6 +26,8 @@ from refactorgnn.seeds import LAYERS, combined_seed
 
 # The least probability whose logarithm is taken: that of an answer that no path reaches.
 FLOOR = 1e-20
+# Entities at which the relations that meet are looked up at once.
+_ENTITIES_PER_CHUNK = 1024
 
 
 class DifferentiableRules(LinkPredictor):
@@ -45,6 +47,8 @@ class DifferentiableRules(LinkPredictor):
         super().__init__(relations)
         self.num_steps = num_steps
         self.memory_budget = memory_budget
+        # Which relations follow which, for rules(); none is ruled out before a graph was looked at.
+        self.meets = torch.ones(2 * len(relations), 2 * len(relations), dtype=torch.float64)
         with drawn_from(combined_seed(seed, LAYERS)):
             self._make_layers(2 * len(relations), dim)
 
@@ -74,14 +78,18 @@ class DifferentiableRules(LinkPredictor):
     def alignments(self, relation: int) -> list[Alignment]:
         """All ways in which the steps take a chain when asked for ``relation``; their weights sum up to 1."""
 
-    @torch.no_grad()
     def rules(self, relation: int, limit: int) -> list[LearnedRule]:
         """The ``limit`` rules for ``relation`` (or a reciprocal) with the largest confidence, best first.
 
-        The confidence of a rule is the share of the attention that its body has, summed over all ways in which the
-        steps can take it: exactly what a path of that kind adds to a score.
+        The confidence of a rule is in proportion to what a path of its kind adds to a score, exactly: the share that
+        its body has, over all ways in which the steps can take it, of the attention to chains that can be followed in
+        the graph that the model has looked at.
         """
-        return strongest_rules(self.alignments(relation), limit)
+        return strongest_rules(self.alignments(relation), Followable.between(self.meets, relation), limit)
+
+    def look_at(self, graph: KnowledgeGraph) -> None:
+        """Remember which relations follow which in the training facts of ``graph``: other chains are no rules."""
+        self.meets = relations_that_meet(operators_of(graph, ("train",), torch.device("cpu")), len(self.meets))
 
     def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> RuleScorer:
         """Take the operators of the relations from the facts of the graph."""
@@ -169,6 +177,26 @@ def reverse_edges(operators: RelationOperators, num_relations: int) -> Tensor:
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order), device=order.device)
     return places
+
+
+def relations_that_meet(operators: RelationOperators, num_relations: int) -> Tensor:
+    """``[a, b]`` is 1 where some entity is a target of ``a`` and a source of ``b``, else 0."""
+    meets = torch.zeros(num_relations, num_relations, dtype=torch.float64, device=operators.device)
+    for first in range(0, operators.num_entities, _ENTITIES_PER_CHUNK):
+        arrives, leaves = (
+            _incidence(entities, operators.relations, first, num_relations)
+            for entities in (operators.targets, operators.sources)
+        )
+        meets += arrives @ leaves.T
+    return (meets > 0).double()
+
+
+def _incidence(entities: Tensor, relations: Tensor, first: int, num_relations: int) -> Tensor:
+    """1 where a relation has an edge at one of the entities from ``first`` on; ``(num_relations, chunk)``."""
+    inside = (entities >= first) & (entities < first + _ENTITIES_PER_CHUNK)
+    found = torch.zeros(num_relations, _ENTITIES_PER_CHUNK, dtype=torch.float64, device=entities.device)
+    found[relations[inside], entities[inside] - first] = 1
+    return found
 
 
 def initial_embeddings(num_embeddings: int, dim: int) -> nn.Embedding:

@@ -77,6 +77,7 @@ class DRUM(DifferentiableRules):
             memory = torch.addcmul(moved, memory, weights[-1])
         return memory.view(-1, self.rank, len(subjects)).sum(dim=1)
 
+    @torch.no_grad()
     def alignments(self, relation: int) -> list[Alignment]:  # noqa: D102
         asked = torch.tensor([relation], device=self.embeddings.weight.device)
         attention = self.attention(asked)[:, :, 0].double().cpu()

@@ -78,6 +78,7 @@ class NeuralLP(DifferentiableRules):
             memories.append(operators.step(read, weights[place].T, held_out, self.memory_budget))
         return _read(memories, over_memories[-1][:, place])
 
+    @torch.no_grad()
     def alignments(self, relation: int) -> list[Alignment]:  # noqa: D102
         asked = torch.tensor([relation], device=self.embeddings.weight.device)
         over_operators, over_memories = self.attention(asked)

@@ -28,7 +28,9 @@ class NeuralLPConfig(DifferentiableRulesConfig):
 
     def build(self, graph: KnowledgeGraph) -> NeuralLP:
         """The model with its initial weights."""
-        return NeuralLP(graph.relations, self.dim, self.rule_length, seed=self.seed, memory_budget=self.memory_budget)
+        model = NeuralLP(graph.relations, self.dim, self.rule_length, seed=self.seed, memory_budget=self.memory_budget)
+        model.look_at(graph)
+        return model
 
 
 class DRUMConfig(DifferentiableRulesConfig):
@@ -39,6 +41,8 @@ class DRUMConfig(DifferentiableRulesConfig):
 
     def build(self, graph: KnowledgeGraph) -> DRUM:
         """The model with its initial weights."""
-        return DRUM(
+        model = DRUM(
             graph.relations, self.dim, self.rule_length, self.rank, seed=self.seed, memory_budget=self.memory_budget
         )
+        model.look_at(graph)
+        return model

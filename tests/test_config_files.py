@@ -138,7 +138,7 @@ def test_a_mistake_in_the_options_beside_a_file(cli: Cli, tiny: Path, tmp_path: 
     outcome.refused("setting dim cannot be 0")
     assert str(path) not in outcome.err
     cli("train", "--config", path, "--dim", "7").refused("scorer 'complex' cannot use dim=7")
-    cli("train", "--config", path, "--batch-size", "7").refused("'batch_size' belongs to models lookup and forgetting")
+    cli("train", "--config", path, "--batch-size", "7").refused("'batch_size' belongs to models lookup, forgetting")
     cli("train", "--config", path, "--model", "refactr").refused("unknown model 'refactr'", "did you mean 'refactor'")
     cli("train", "--config", path, "--model", "lookup").refused(
         path, "setting 'layers' belongs to models refactor, rgcn and gat, not to lookup", "keep the file's model"

@@ -31,6 +31,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "rgcn": {"model": "rgcn", "dim": 8, "bases": 2, "steps_per_epoch": 2, "dropout": 0.2},
     "ladies": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "dropout": 0.2},
     "saint": {"model": "gat", "dim": 8, "heads": 2, "layers": 2, **_SAMPLED, "sampler": "saint"},
+    "neural-lp": {"model": "neural-lp", "dim": 8, "rule_length": 2, "batch_size": 16},
+    "drum": {"model": "drum", "dim": 8, "rule_length": 2, "rank": 2, "batch_size": 16},
     "ladies-inf": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "layers": "inf"},
 }
 

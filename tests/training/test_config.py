@@ -15,7 +15,7 @@ from refactorgnn.training.config import TrainConfig
             {"model": "lookup", "layers": 3},
             "setting 'layers' belongs to models refactor, rgcn and gat: leave it out for lookup",
         ),
-        ({"model": "refactor", "batch_size": 3}, "setting 'batch_size' belongs to models lookup and forgetting"),
+        ({"model": "refactor", "batch_size": 3}, "setting 'batch_size' belongs to models lookup, forgetting"),
         ({"model": "refactor", "features": "txt"}, "unknown features 'txt': did you mean 'text'"),
         ({"model": "refactor", "features": "random+random"}, "name the same twice"),
         ({"model": "refactor", "layers": 0}, "setting layers cannot be 0"),

@@ -1,0 +1,1 @@
+"""Rivals of ReFactor GNNs: systems of other papers behind the same contract."""

@@ -1,0 +1,10 @@
+"""Settings of the rivals, put beside those of our own models; :mod:`refactorgnn.training` sees to it that they are."""
+
+from __future__ import annotations
+
+from refactorgnn.training.config import CONFIGS
+from refactorgnn.training.rivals.ppr import PPRConfig
+from refactorgnn.training.rivals.rulen import RuleNConfig
+
+CONFIGS["rulen"] = RuleNConfig
+CONFIGS["ppr"] = PPRConfig

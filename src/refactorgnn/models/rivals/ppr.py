@@ -23,9 +23,9 @@ _BYTES = 8
 class PersonalisedPageRank(LinkPredictor):
     """Scores a candidate by its personalised PageRank from the question's subject, blind to the relation.
 
-    A walker on the undirected facts returns to the subject with probability ``restart`` at each step, and else goes along
-    one of the facts of the entity it is at, each as likely. (Where there are none, it stays.) The subject itself is no
-    answer and scores 0.
+    A walker on the undirected facts returns to the subject with probability ``restart`` at each step, and else goes
+    along one of the facts of the entity it is at, each as likely. (Where there are none, it stays.) The subject itself
+    is no answer and scores 0.
 
     Args:
         relations: The relations.
@@ -85,7 +85,7 @@ class PageRankScorer:
         entries = torch.sparse_coo_tensor(
             torch.stack([target, source]), 1 / degrees[source], (num_entities, num_entities), check_invariants=False
         )
-        self.transitions = entries.coalesce().to_sparse_csr()
+        self.transitions = entries.coalesce()
         self._shown = None if shown is None else torch.unique(shown[:, 0] * num_entities + shown[:, 1])
 
     @property

@@ -54,8 +54,8 @@ class MaxPlus:
 
     An answer's rules are digits of a number, one for each confidence that the head has, the highest first: how many
     rules of that confidence fire. Such numbers order as max-plus does. They are held in words of 62 bits and compared
-    word by word; what comes out is the confidence of the best rule plus a little for the place among those that share it:
-    less than what lacks to the next higher confidence, and than 0.001.
+    word by word; what comes out is the confidence of the best rule plus a little for the place among those that share
+    it: less than what lacks to the next higher confidence, and than 0.001.
 
     Args:
         heads: The head of each rule.

@@ -1,7 +1,7 @@
 """Mining rules: path rules sampled between the ends of facts, rules with constants counted.
 
-Bodies that may be good are drawn (Meilicke et al., 2018): for some facts ``r(x, y)`` of each relation, random paths from
-``x`` to ``y``. Their confidences are then counted, over all groundings or those of a sample of first entities:
+Bodies that may be good are drawn (Meilicke et al., 2018): for some facts ``r(x, y)`` of each relation, random paths
+from ``x`` to ``y``. Their confidences are then counted, over all groundings or those of a sample of first entities:
 ``|body and head| / (|body| + laplace)``, each pair ``(x, y)`` once however many paths join it.
 """
 
@@ -61,19 +61,17 @@ class PathRules:
 
 
 def mine_paths(facts: FactIndex, options: MiningOptions, generator: torch.Generator) -> tuple[PathRules, float]:
-    """Path rules for each relation that is no reciprocal, and the share of the facts looked at that a path was found of."""
+    """Path rules of each relation that is no reciprocal, and the share of facts looked at that have a drawn path."""
     heads, bodies, coverage = _drawn_bodies(facts, options, generator)
     counted = count_paths(facts, heads, bodies, options.body_samples, generator)
     return counted.take(counted.support >= options.min_support), coverage
 
 
-def _drawn_bodies(
-    facts: FactIndex, options: MiningOptions, generator: torch.Generator
-) -> tuple[Tensor, Tensor, float]:
+def _drawn_bodies(facts: FactIndex, options: MiningOptions, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
     """Heads and bodies that paths between the ends of enough facts have, and the share of facts with a path."""
     chosen = _sampled_facts(facts, options.facts_per_relation, generator)
     x, r, y = facts.subjects[chosen], facts.relations[chosen], facts.objects[chosen]
-    seen: list[Tensor] = []
+    seen = [chosen.new_empty(0, 1 + MAX_LENGTH)]
     for part in torch.arange(len(chosen), device=facts.device).split(max(1, _MOST_DRAWS // options.paths_per_fact)):
         for number, body in _paths_between(facts, x[part], y[part], options, generator):
             is_rule = (body[:, 0] != r[part[number]]) | (body[:, 1] >= 0)  # a fact is no reason for itself
@@ -145,7 +143,10 @@ def count_paths(
     distinct, body_of = torch.unique(bodies, dim=0, return_inverse=True)
     half = facts.num_relations // 2
     rule_keys, order = torch.sort(body_of * half + heads)
-    support, groundings = torch.zeros_like(rule_keys), torch.zeros(len(distinct), dtype=torch.int64, device=facts.device)
+    support, groundings = (
+        torch.zeros_like(rule_keys),
+        torch.zeros(len(distinct), dtype=torch.int64, device=facts.device),
+    )
     trie = BodyTrie(distinct[:, 0], distinct, facts.num_relations)
     query_starts = facts.query_keys // facts.num_relations
     begun = torch.isin(facts.query_relations, distinct[:, 0])
@@ -159,7 +160,7 @@ def count_paths(
         groundings += torch.bincount(body, minlength=len(distinct))
         places, relations = facts.between(starts[part][owners], ends)
         direct = relations < half
-        known, rules = found(rule_keys, body[places[direct]] * half + relations[direct])
+        rules = found(rule_keys, body[places[direct]] * half + relations[direct])[1]
         support += torch.bincount(rules, minlength=len(rule_keys))
     unsorted = torch.empty_like(support)
     unsorted[order] = support
@@ -183,7 +184,7 @@ class ConstantRules:
     groundings: Tensor
 
 
-def mine_constants(facts: FactIndex, min_support: int, most: int = MOST_PATHS) -> ConstantRules:
+def mine_constants(facts: FactIndex, min_support: int) -> ConstantRules:
     """Every rule with constants that is right of ``min_support`` entities, counted over all facts."""
     # What can be said of x alone: its facts r(x, c), and its relations r(x, ·).
     said = facts.relations * (facts.num_entities + 1) + facts.objects + 1
@@ -198,8 +199,8 @@ def mine_constants(facts: FactIndex, min_support: int, most: int = MOST_PATHS) -
     first_body = num_bodies.cumsum(0) - num_bodies
     by_head = torch.argsort(numbers[is_head], stable=True)
     heads, head_subjects = numbers[is_head][by_head], subjects[is_head][by_head]
-    found_keys, found_counts = [], []
-    for part in _whole_groups(heads, num_bodies[head_subjects], most):
+    found_keys, found_counts = [heads[:0]], [heads[:0]]
+    for part in _whole_groups(heads, num_bodies[head_subjects], MOST_PATHS):
         places, offsets = expanded(num_bodies[head_subjects[part]])
         body = bodies[first_body[head_subjects[part]][places] + offsets]
         keys, counts = torch.unique(heads[part][places] * len(statements) + body, return_counts=True)

@@ -33,7 +33,8 @@ class BodyTrie:
 
     Args:
         roots: The tree that each body is in: what walks begin with, such as the head of its rule.
-        bodies: Relations step by step, filled up with −1; shape ``(num_bodies, MAX_LENGTH)``. No two of a root are equal.
+        bodies: Relations step by step, filled up with −1; shape ``(num_bodies, MAX_LENGTH)``. No root has
+            two that are equal.
         num_relations: Relations, reciprocals included.
     """
 
@@ -75,36 +76,34 @@ class Walks:
         return Walks(self.owners[which], self.nodes[which], tuple(entities[which] for entities in self.met))
 
 
-def simple_paths(
-    facts: FactIndex, trie: BodyTrie, roots: Tensor, starts: Tensor, most: int = MOST_PATHS
-) -> Iterator[Walks]:
+def simple_paths(facts: FactIndex, trie: BodyTrie, roots: Tensor, starts: Tensor) -> Iterator[Walks]:
     """Every simple path from ``starts[i]`` along a body of the tree ``roots[i]``, some at a time.
 
     Yields:
         Paths whose owners are the ``i`` and whose nodes are the numbers of the bodies; several may have the same ends.
     """
     owners = torch.arange(len(starts), device=starts.device)
-    yield from _walked(facts, trie, 0, Walks(owners, roots, (starts,)), most)
+    yield from _walked(facts, trie, 0, Walks(owners, roots, (starts,)))
 
 
-def _walked(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks, most: int) -> Iterator[Walks]:
+def _walked(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks) -> Iterator[Walks]:
     if step == MAX_LENGTH or not len(walks.owners) or not len(trie.levels[step].keys):
         return
-    for piece in pieces(facts.subject_queries[walks.ends], most):
-        for longer in _one_step(facts, trie, step, walks.take(piece), most):
+    for piece in pieces(facts.subject_queries[walks.ends], MOST_PATHS):
+        for longer in _one_step(facts, trie, step, walks.take(piece)):
             bodies = trie.levels[step].bodies[longer.nodes]
             yield Walks(longer.owners, bodies, longer.met).take(bodies >= 0)
-            yield from _walked(facts, trie, step + 1, longer, most)
+            yield from _walked(facts, trie, step + 1, longer)
 
 
-def _one_step(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks, most: int) -> Iterator[Walks]:
+def _one_step(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks) -> Iterator[Walks]:
     """Walk on by each relation that the trie allows, never to an entity that was met."""
     places, offsets = expanded(facts.subject_queries[walks.ends])
     queries = facts.subject_starts[walks.ends][places] + offsets
     keys = walks.nodes[places] * trie.num_relations + facts.query_relations[queries]
     allowed, children = found(trie.levels[step].keys, keys)
     places, queries = places[allowed], queries[allowed]
-    for piece in pieces(facts.query_counts[queries], most):
+    for piece in pieces(facts.query_counts[queries], MOST_PATHS):
         ways, offsets = expanded(facts.query_counts[queries[piece]])
         objects = facts.objects[facts.query_starts[queries[piece]][ways] + offsets]
         before = walks.take(places[piece][ways])

@@ -158,20 +158,24 @@ class RuleScorer:
         rules = self._constant_rules[first[places] + offsets]
         answers = self.table.terms[rules, 0]
         is_other = (answers != subjects[questions[places]]) & (answers != itself[places])
-        return Fired(
-            questions[places][is_other], self.table.num_paths + rules[is_other], answers[is_other]
-        )
+        return Fired(questions[places][is_other], self.table.num_paths + rules[is_other], answers[is_other])
 
     def _key(self, heads: Tensor, relations: Tensor, constants: Tensor) -> Tensor:
         return (heads * self.facts.num_relations + relations) * (self.num_entities + 1) + constants + 1
 
+    def objects(self, subject: int, relation: int) -> list[int]:
+        """The objects of the facts of a subject with a relation."""
+        of_subject = self.facts.subjects == subject
+        found: list[int] = self.facts.objects[of_subject & (self.facts.relations == relation)].tolist()
+        return found
+
     def groundings(self, subject: int, relation: int, answer: int) -> dict[int, tuple[int, ...]]:
-        """The rules that say an answer, the most confident first, each with the entities of one path (none: constants)."""
+        """The rules that say an answer, the most confident first, with the entities of a path (none: constants)."""
         x, r = (torch.tensor([one], device=self.device) for one in (subject, relation))
         fired = self.fired(x, r)
         rules = fired.rules[fired.answers == answer]
         rules = rules[torch.argsort(self.table.confidences[rules], descending=True, stable=True)]
-        found: dict[int, tuple[int, ...]] = {rule: () for rule in rules.tolist()}
+        found: dict[int, tuple[int, ...]] = dict.fromkeys(rules.tolist(), ())
         for walks in simple_paths(self.facts, self.trie, r, x):
             there = walks.take(walks.ends == answer)
             for rule, *entities in torch.column_stack([there.nodes, *reversed(there.met)]).tolist():

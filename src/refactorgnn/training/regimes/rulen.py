@@ -15,7 +15,7 @@ from refactorgnn.training.rivals.rulen import RuleNConfig
 
 
 class MiningRegime(Regime[Tensor]):
-    """An epoch is one pass over the training facts; its loss is the share of facts between whose ends no path was drawn."""
+    """An epoch is one pass over the facts; its loss is the share of those between whose ends no path was drawn."""
 
     model: RuleN
     config: RuleNConfig

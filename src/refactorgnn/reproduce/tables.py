@@ -362,7 +362,7 @@ _ALL = (
         "Rivals, live",
         f"{_INDUCTIVE_PROTOCOL} Partial ranking: against 49 negatives, drawn with the seed of the run. Training "
         "seconds include validation; inference seconds are those of binding the model to the unseen graph and of the "
-        "full ranking; a parameter of RuleN is a rule; peak memory is that of the whole process (on a GPU: of tensors). "
+        "full ranking; a parameter of RuleN is a rule; peak memory is of the whole process (on a GPU: of tensors). "
         "`PPR (range first)` ranks entities seen as objects of the relation before the others. "
         "Published MRRs (below ours): "
         f"{rival_figures()['source']} {rival_figures()['note']} Other published figures are those of the paper.",

@@ -213,6 +213,8 @@ LEARNED = ["active forgetting resets to its features and cannot learn them", "ch
         ("forgetting --features random+signature", LEARNED),
         ("no-pretrain --epochs 5", ["setting epochs=5 does nothing without training: leave it out"]),
         ("no-pretrain --optimizer sgd", ["setting optimizer='sgd' does nothing without training"]),
+        ("ppr --dim 8", ["setting dim=8 does nothing for ppr, which has neither states nor gradients: leave it out"]),
+        ("rulen --devices 2", ["setting devices='2' does nothing for rulen"]),
         ("rgcn --n3 0.1", ["setting 'n3' belongs to models lookup, refactor and forgetting", "leave it out for rgcn"]),
         ("lookup --heads 2", ["setting 'heads' belongs to model gat: leave it out for lookup"]),
         ("refactor --text-encoder x", ["setting text_encoder is 'x', but features 'random' read no texts", "add text"]),

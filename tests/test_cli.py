@@ -324,8 +324,9 @@ COMMANDS = _commands(typer.main.get_command(app))
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        "", "train", "tune", "ensemble", "evaluate", "predict", "explain", "index", "serve", "reproduce", "bench",
-        "data", "data list", "data info", "data convert", "export", "export embeddings", "export huggingface",
+        "", "train", "tune", "ensemble", "evaluate", "predict", "explain", "reproduce", "rules",
+        "index", "serve", "bench", "export", "export embeddings", "export huggingface",
+        "data", "data list", "data info", "data convert",
     }  # fmt: skip
 
 

@@ -18,12 +18,13 @@ from refactorgnn.cli.settings import setting_options, with_setting_options
 from refactorgnn.data import KnowledgeGraph, TextFeatures
 from refactorgnn.errors import UserError
 from refactorgnn.training.config import CONFIGS, ReFactorConfig, TrainConfig, settings_by_name
-from refactorgnn.training.rivals.base import UNUSED, QuestionConfig
+from refactorgnn.training.rivals import base, gradient_free
 from refactorgnn.training.setting_types import SettingType, shown
 from tests.conftest import Cli
 
 # Texts that a setting accepts and that are not its default; a setting of type str needs one here.
 TEXTS = {"scorer": "complex", "features": "text", "devices": "2", "log": "csv", "text_encoder": "mine"}
+SMALLER = {"rule_length": 2}  # its default is the most that there is
 # What else must be set for a setting to have a meaning.
 SAMPLING = {name: {"sampler": "ladies"} for name in ("sample_width", "sample_batch", "sample_passes", "sample_workers")}
 BESIDE: dict[str, dict[str, Any]] = SAMPLING | {
@@ -56,7 +57,8 @@ CASES = [
     for name in config.model_fields
     if name != "dataset"
     and not (model == "no-pretrain" and name in FIXED)
-    and not (issubclass(config, QuestionConfig) and name in UNUSED)
+    and not (issubclass(config, base.QuestionConfig) and name in base.UNUSED)
+    and not (issubclass(config, gradient_free.GradientFreeConfig) and name in gradient_free.UNUSED)
 ]
 
 
@@ -73,6 +75,8 @@ def another_value(model: str, name: str) -> Any:
         return model
     if name in TEXTS:
         return TEXTS[name]
+    if name in SMALLER:
+        return SMALLER[name]
     if kind.takes(bool):
         return not default
     if int in kind.types:
@@ -265,7 +269,7 @@ def test_what_help_calls_the_values() -> None:
 @pytest.mark.usefixtures("odd")
 def test_models_with_the_same_default_are_named_together() -> None:
     options = setting_options()
-    assert options["dim"].default_text == "default: 384; lookup, forgetting: 256; neural-lp, drum: 128"
+    assert options["dim"].default_text == "default: 384; lookup, forgetting, rulen, ppr: 256; neural-lp, drum: 128"
     assert options["layers"].default_text == "default: 6; rgcn: 2; gat: 3"
     assert options["seed"].default_text == "default: 0"
     assert options["hops"].default_text == "default: a,b"

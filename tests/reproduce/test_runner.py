@@ -49,7 +49,7 @@ def lasting(record: Record) -> dict[str, Any]:
     """What a record says, but for when and where it was made."""
     content = json.loads(json.dumps(vars(record), default=lambda _: None))
     for part in (content, content["training"]):
-        for name in ("seconds", "trained_with", "evaluated_with", "experiment"):
+        for name in ("seconds", "trained_with", "evaluated_with", "experiment", "costs"):
             part.pop(name, None)
     for settings in (content["config"], *(member["settings"] for member in content["config"].get("members", ()))):
         for name in CIRCUMSTANCES:

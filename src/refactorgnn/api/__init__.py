@@ -1,12 +1,12 @@
 """The Python API, one function for each command.
 
 :func:`train`, :func:`tune`, :func:`ensemble`; :func:`evaluate`, :func:`explain` and :func:`predict` (for files of
-questions :func:`predict_file`, for all missing links :func:`predict_missing`); :func:`build_index`;
+questions :func:`predict_file`, for all missing links :func:`predict_missing`); :func:`rules`; :func:`build_index`;
 :func:`export_embeddings`, :func:`save_pretrained` and :func:`from_pretrained`; :func:`serve`;
 :func:`reproduce`, :func:`bench`.
 """
 
-from refactorgnn.api.asking import evaluate, explain, load_predictor, predict
+from refactorgnn.api.asking import evaluate, explain, load_predictor, predict, rules
 from refactorgnn.api.benchmarking import bench
 from refactorgnn.api.reproducing import reproduce, reproduce_complexity
 from refactorgnn.api.serving import serve
@@ -31,6 +31,7 @@ __all__ = [
     "predict_missing",
     "reproduce",
     "reproduce_complexity",
+    "rules",
     "save_pretrained",
     "serve",
     "train",

@@ -15,6 +15,7 @@ from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranki
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.predict.explaining import Explanation
 from refactorgnn.predict.predictor import Answer, Predictor, Question
+from refactorgnn.predict.rules import RuleInWords, learned_rules
 from refactorgnn.runs import Run
 
 
@@ -185,6 +186,23 @@ def explain(
     """
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, index="exact")
     return predictor.explain(head, relation, tail, depth=depth, num_counterfactuals=num_counterfactuals)
+
+
+def rules(run: str | Path | Run, *, relation: str | None = None, k: int = 20) -> list[RuleInWords]:
+    """The rules that a run of RuleN has learned, the most confident first; ``refactorgnn rules``.
+
+    Args:
+        run: The run, or its folder.
+        relation: The relation that they are about; all if not given.
+        k: How many.
+
+    Example:
+        >>> import refactorgnn
+        >>> run = refactorgnn.train("countries", model="rulen", out="runs/ruled")
+        >>> refactorgnn.rules(run, relation="borders", k=1)[0].text
+        'borders(X, Y) ← borders(Y, X)'
+    """
+    return learned_rules(run if isinstance(run, Run) else Run.open(run), relation, k)
 
 
 def _graph(source: str | Path | KnowledgeGraph, data_root: str | Path | None, progress: bool) -> KnowledgeGraph:

@@ -21,6 +21,7 @@ from refactorgnn.cli import (
     model,
     predict,
     reproduce,
+    rules,
     serve,
     train,
     tune,
@@ -45,6 +46,7 @@ app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(model.evaluate)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.command("rules")(rules.rules)
 app.command("index")(index.index)
 app.command("serve")(serve.serve)
 app.command("reproduce")(reproduce.reproduce)

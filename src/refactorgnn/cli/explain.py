@@ -58,6 +58,21 @@ def _print(reasons: Explanation, graph: KnowledgeGraph, most: int) -> None:
     )
     if reasons.note:
         say(f"{reasons.note[0].upper()}{reasons.note[1:]}.")
+    if reasons.rules:
+        print_table(
+            f"rules that say {tail}",
+            ["confidence", "support", "of", "rule", "because"],
+            [
+                [
+                    one.confidence,
+                    one.support,
+                    one.groundings,
+                    one.rule,
+                    "; ".join(_fact(graph, fact) for fact in one.path),
+                ]
+                for one in reasons.rules[:most]
+            ],
+        )
     for terms, name in ((reasons.by_tail, tail), (reasons.by_head, head)):
         if terms:
             print_table(

@@ -14,7 +14,7 @@ layers again, and see the new score and rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -28,7 +28,11 @@ from refactorgnn.evaluation.ranking import rank_triples
 from refactorgnn.models.base import LinkPredictor, QueryScorer
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.ensemble import Ensemble
+from refactorgnn.models.rivals.ppr import PersonalisedPageRank
+from refactorgnn.models.rivals.rule_scorer import RuleScorer
+from refactorgnn.models.rivals.rulen import RuleN
 from refactorgnn.predict.local_layer import normalisers
+from refactorgnn.predict.rules import RuleReason, rule_reasons
 from refactorgnn.predict.tracing import Trace, trace, why_not_traced
 from refactorgnn.scorers import DotScorer
 
@@ -78,6 +82,7 @@ class Explanation:
         counterfactuals: The facts that were taken away, the one that lowers the score most first.
         num_facts: How many facts there are around head and tail.
         note: What could not be done with this model.
+        rules: For a model of rules, those that say the tail is an answer, the most confident first.
     """
 
     triple: tuple[str, str, str]
@@ -89,6 +94,7 @@ class Explanation:
     counterfactuals: tuple[Counterfactual, ...]
     num_facts: int
     note: str = ""
+    rules: tuple[RuleReason, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -120,13 +126,14 @@ def explain_triple(
     if reason and not _has_messages(model):
         raise UserError(
             f"{reason}, so no fact has a part of its own in a score: explain a run of refactor with finitely many "
-            "layers (or, by taking facts away only, of rgcn, gat or forgetting)."
+            "layers (or, by taking facts away only, of rgcn, gat or forgetting; or of rulen, by rules)."
         )
     head, _, tail = triple
     traces = [] if reason else trace(model, graph)
     by_tail = _merged(graph, [_split(one, graph, triple, "tail", depth) for one in traces])
     by_head = _merged(graph, [_split(one, graph, triple, "head", depth) for one in traces])
-    facts = _facts_around(graph, head, tail, [*by_tail, *by_head])
+    rules = rule_reasons(bound, graph, triple) if isinstance(bound, RuleScorer) else ()
+    facts = _facts_around(graph, head, tail, _weights([*by_tail, *by_head], rules))
     taken = [_without(model, graph, triple, fact) for fact in facts[:num_counterfactuals]]
     score, tail_rank, head_rank = _standing(bound, graph, triple)
     return Explanation(
@@ -138,8 +145,15 @@ def explain_triple(
         by_head=tuple(by_head),
         counterfactuals=tuple(sorted(taken, key=lambda one: one.score)),
         num_facts=len(facts),
-        note=f"{reason}, so its scores are no sums over facts: facts can be taken away only" if reason else "",
+        note=_note(reason, bound) if reason else "",
+        rules=rules,
     )
+
+
+def _note(reason: str, bound: QueryScorer) -> str:
+    if isinstance(bound, RuleScorer):
+        return "a score is made of the confidences of rules and is no sum over facts: rules are the reasons"
+    return f"{reason}, so its scores are no sums over facts: facts can be taken away only"
 
 
 def _why_not_split(model: LinkPredictor) -> str | None:
@@ -158,7 +172,8 @@ def _has_messages(model: LinkPredictor) -> bool:
     from refactorgnn.models.gnn import NoPretrain
 
     members = model.members if isinstance(model, Ensemble) else [model]
-    return any(isinstance(m, StateEncoder | ForgettingLookup) and not isinstance(m, NoPretrain) for m in members)
+    answering = StateEncoder | ForgettingLookup | RuleN | PersonalisedPageRank
+    return any(isinstance(m, answering) and not isinstance(m, NoPretrain) for m in members)
 
 
 @torch.no_grad()
@@ -253,15 +268,24 @@ def _merged(graph: KnowledgeGraph, splits: Sequence[dict[tuple[Kind, int, Triple
     return sorted(terms, key=lambda term: -abs(term.contribution))
 
 
-def _facts_around(graph: KnowledgeGraph, head: int, tail: int, terms: Sequence[Term]) -> list[Triple]:
-    """The facts of head and tail; those that contribute most come first."""
+def _weights(terms: Sequence[Term], rules: Sequence[RuleReason]) -> dict[tuple[str, str, str], float]:
+    """What facts contribute to a score at most, or the confidence of the best rule that they are a reason of."""
+    weights: dict[tuple[str, str, str], float] = {}
+    parts = [(term.fact, abs(term.contribution)) for term in terms if term.fact is not None]
+    parts += [(fact, one.confidence) for one in rules for fact in one.path]
+    for fact, weight in parts:
+        weights[fact] = max(weights.get(fact, 0.0), weight)
+    return weights
+
+
+def _facts_around(
+    graph: KnowledgeGraph, head: int, tail: int, weights: Mapping[tuple[str, str, str], float]
+) -> list[Triple]:
+    """The facts of head and tail; those of the largest weights come first."""
     train = graph.triples("train")
     around = train[(train[:, [0, 2]] == head).any(1) | (train[:, [0, 2]] == tail).any(1)]
     facts: list[Triple] = [(h, r, t) for h, r, t in around.tolist()]
-    weight: dict[tuple[str, str, str] | None, float] = {}
-    for term in terms:
-        weight[term.fact] = max(weight.get(term.fact, 0.0), abs(term.contribution))
-    return sorted(facts, key=lambda fact: -weight.get(_names(graph, fact), 0.0))
+    return sorted(facts, key=lambda fact: -weights.get(_names(graph, fact), 0.0))
 
 
 def _without(model: LinkPredictor, graph: KnowledgeGraph, triple: Triple, fact: Triple) -> Counterfactual:

@@ -69,7 +69,7 @@ class Panel:
         series: What is drawn.
         title: What is written above.
         right_label: What is on the right, from 0 on, if anything is.
-        logarithmic: Whether both axes are.
+        logarithmic: Whether both axes are, with ticks where the points are, or only the one below (``"x"``).
     """
 
     x_label: str
@@ -77,7 +77,7 @@ class Panel:
     series: tuple[Series, ...]
     title: str = ""
     right_label: str | None = None
-    logarithmic: bool = False
+    logarithmic: bool | Literal["x"] = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,27 @@ class DepthPoint:
     std: float
     num_seeds: int
     published: float | None = None
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """What a system reaches on a dataset, and at what cost.
+
+    Args:
+        system: The system.
+        dataset: What it was trained on.
+        mean: The mean test MRR over the seeds.
+        std: Its standard deviation.
+        seconds: Of training.
+        num_parameters: The number of learned numbers.
+    """
+
+    system: str
+    dataset: str
+    mean: float
+    std: float
+    seconds: float
+    num_parameters: int
 
 
 @dataclass(frozen=True)
@@ -134,6 +155,36 @@ def _depth_panel(points: Sequence[DepthPoint]) -> Panel:
         if found:
             series += _depth_series(model, found, style)
     return Panel("layers L", "test MRR", tuple(series), points[0].dataset, right_label="parameters")
+
+
+def draw_costs(points: Sequence[CostPoint], folder: str | Path, name: str) -> Drawing:
+    """Draw test MRR against the seconds of training and against the number of parameters, a row for each dataset.
+
+    Args:
+        points: Points in any order; a system has the same mark in every panel.
+        folder: Where to write ``NAME.svg`` and ``NAME.png``.
+        name: What to call them.
+    """
+    systems = list(dict.fromkeys(point.system for point in points))
+    panels = []
+    for dataset in dict.fromkeys(point.dataset for point in points):
+        there = [point for point in points if point.dataset == dataset]
+        for label, cost in (("seconds of training", _seconds), ("parameters (none: at 1)", _parameters)):
+            series = tuple(
+                Series(one.system, (cost(one),), (one.mean,), systems.index(one.system), (one.std,), "marks")
+                for one in there
+            )
+            panels.append(Panel(label, "test MRR", series, dataset, logarithmic="x"))
+    caption = "Test MRR (mean ± standard deviation) against what it costs to train, and to keep."
+    return draw_lines(panels, folder, name, columns=2, caption=caption)
+
+
+def _seconds(point: CostPoint) -> float:
+    return max(point.seconds, 1e-3)  # what a clock with three decimals calls 0
+
+
+def _parameters(point: CostPoint) -> float:
+    return float(max(point.num_parameters, 1))
 
 
 def draw_lines(
@@ -203,9 +254,13 @@ def _draw_panel(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
         handles.setdefault(series.label, handle)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     axes.set_title(panel.title)
-    if panel.logarithmic:
-        _make_logarithmic(axes, panel)
-    _mark_sizes(axes, panel)
+    if panel.logarithmic == "x":
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    else:
+        if panel.logarithmic:
+            _make_logarithmic(axes, panel)
+        _mark_sizes(axes, panel)
     axes.grid(alpha=0.3)
     if panel.right_label:
         axes.margins(y=0.15)  # the lines of the right begin at the bottom
@@ -215,7 +270,8 @@ def _draw_panel(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
 
 
 def _draw_series(axes: Axes, series: Series) -> Any:
-    colour, marker = _STYLES[series.style % len(_STYLES)]
+    turn, place = divmod(series.style, len(_STYLES))
+    colour, marker = _STYLES[place][0], _STYLES[(place + turn) % len(_STYLES)][1]  # no pair twice in 36 styles
     return axes.errorbar(
         series.x,
         series.y,

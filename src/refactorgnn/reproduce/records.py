@@ -3,8 +3,10 @@
     {"format": 1, "key": …, "dataset": …, "graph": …, "seed": …, "config": {every setting},
      "training": {"seconds", "best_epoch", "valid_mrr", "num_parameters", "trained_with"},
      "full": {metrics, "num_triples", "ties"}, "partial": {…}, "partial_exact": {…},
+     "costs": {"inference_seconds": binding and the full ranking, "peak_memory_mb": of the process or the GPU},
      "evaluated_with": {version, commit, command, time, hardware}, "seconds": training and evaluation}
 
+Costs are missing from older records, peak memory also where several trainings shared a device.
 The record of an ensemble has ``members`` too: the settings, weight and validation MRR of each candidate.
 
 A record is found by what it says, not by what its file is called: its key is computed again from its settings when it
@@ -47,6 +49,7 @@ class Record:
     evaluated_with: dict[str, Any]
     seconds: float
     members: list[dict[str, Any]] | None = None
+    costs: dict[str, float] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -69,8 +72,9 @@ class Record:
     def write(self, path: Path) -> None:
         """Write the record, atomically."""
         content = {"format": FORMAT} | asdict(self)
-        if self.members is None:
-            del content["members"]
+        for name in ("members", "costs"):
+            if content[name] is None:
+                del content[name]
         write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     @cached_property

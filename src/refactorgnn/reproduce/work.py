@@ -17,6 +17,7 @@ from refactorgnn.data.loading import load_graph
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
+from refactorgnn.measuring import forget_peak, peak_mb
 from refactorgnn.provenance import provenance
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.records import Record
@@ -76,6 +77,7 @@ def perform_together(tasks: Sequence[Task]) -> list[str | None]:
 
 def _attempt(task: Task, trained: Run | None) -> str | None:
     try:
+        _forget_peak_memory()
         _perform(task, trained)
     except Exception as error:  # one experiment is not to stop the others
         return reason(error)
@@ -84,10 +86,11 @@ def _attempt(task: Task, trained: Run | None) -> str | None:
 
 def _perform(task: Task, run: Run | None) -> None:
     """Do an experiment, of which the training may have been done."""
+    is_alone = run is None
     if run is None:
         run = _combined(task) if task.experiment.members else _trained(task)
     if task.record is not None:
-        _measured(task, run).write(task.record)
+        _measured(task, run, is_alone=is_alone).write(task.record)
     if not task.keep:
         discard(run.path)
 
@@ -133,14 +136,16 @@ def _device(task: Task) -> str:
     return str(make_fabric(_config(task)).device)
 
 
-def _measured(task: Task, run: Run) -> Record:
+def _measured(task: Task, run: Run, *, is_alone: bool) -> Record:
     experiment, device, started = task.experiment, _device(task), time.perf_counter()
     model = run.load_model(device)
     graph = run.graph
     if experiment.graph is not None:
         graph = load_graph(experiment.graph, data_root=task.data_root, progress=False)
     graph = graph.with_relations(model.relation_names)
+    binding = time.perf_counter()
     bound = model.bind(graph)
+    binding = time.perf_counter() - binding
     evaluations = {
         ranking: evaluate_ranking(bound, graph, ranking=ranking, ties=TIES, seed=experiment.seed, confidence=False)
         for ranking in get_args(Ranking)
@@ -160,7 +165,23 @@ def _measured(task: Task, run: Run) -> Record:
         evaluated_with=provenance(device),
         seconds=round(training["seconds"] + time.perf_counter() - started, 3),
         members=_candidates(experiment, run) if experiment.members else None,
+        costs=_costs(binding + evaluations["full"].seconds, device, is_alone=is_alone),
     )
+
+
+def _costs(inference_seconds: float, device: str, *, is_alone: bool) -> dict[str, float]:
+    """What an answer costs; the peak of memory, training included, only where no other training shares it."""
+    costs = {"inference_seconds": round(inference_seconds, 3)}
+    if is_alone:
+        on_gpu = device.startswith("cuda")
+        costs["peak_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6 if on_gpu else peak_mb(), 1)
+    return costs
+
+
+def _forget_peak_memory() -> None:
+    forget_peak()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def _metrics(evaluation: Evaluation) -> dict[str, Any]:

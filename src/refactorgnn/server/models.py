@@ -171,6 +171,16 @@ class CounterfactualOut(BaseModel):
     head_rank: float
 
 
+class RuleReasonOut(BaseModel):
+    """A rule that says an answer."""
+
+    rule: Annotated[str, Field(description="The rule in words; X, A, B and Y are variables.")]
+    confidence: float
+    support: Annotated[int, Field(description="How often it was right in the training graph.")]
+    groundings: Annotated[int, Field(description="How often its body held there.")]
+    path: Annotated[list[tuple[str, str, str]], Field(description="Facts by which its body holds here.")]
+
+
 class ExplanationOut(BaseModel):
     """Why a triple has its score."""
 
@@ -183,6 +193,7 @@ class ExplanationOut(BaseModel):
     counterfactuals: list[CounterfactualOut]
     num_facts: Annotated[int, Field(description="Facts around head and tail.")]
     note: Annotated[str, Field(description="What could not be done with this model.")]
+    rules: Annotated[list[RuleReasonOut], Field(description="Of a model of rules: those that say the tail.")]
 
 
 class AddedOut(BaseModel):

@@ -1,3 +1,4 @@
 """Training: settings and the loop."""
 
-import refactorgnn.training.rivals  # noqa: F401  # whatever module of training is imported, all models have their settings
+# The rivals' settings are made of those in `config`, which therefore cannot import them.
+from refactorgnn.training import rivals  # noqa: F401

@@ -17,6 +17,8 @@ from refactorgnn.models.gnn import GAT, RGCN, NoPretrain
 from refactorgnn.models.infinite import InfiniteReFactorGNN
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.models.refactor import ReFactorGNN, seeded_layer
+from refactorgnn.models.rivals.ppr import PersonalisedPageRank
+from refactorgnn.models.rivals.rulen import RuleN
 from refactorgnn.training.config import (
     EncoderConfig,
     FeatureConfig,
@@ -28,6 +30,8 @@ from refactorgnn.training.config import (
 )
 from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
 from refactorgnn.training.rivals.differentiable_rules import DRUMConfig, NeuralLPConfig
+from refactorgnn.training.rivals.ppr import PPRConfig
+from refactorgnn.training.rivals.rulen import RuleNConfig
 
 # In torch's words for sizes that it cannot allocate or count.
 _TOO_LARGE = ("allocate", "overflow")
@@ -48,6 +52,10 @@ def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
             return _baseline(config, graph)
         if isinstance(config, NeuralLPConfig | DRUMConfig):
             return config.build(graph)
+        if isinstance(config, RuleNConfig):
+            return _rulen(config, graph)
+        if isinstance(config, PPRConfig):
+            return _ppr(config, graph)
     except (RuntimeError, TypeError) as error:
         if not any(word in str(error).lower() for word in _TOO_LARGE):
             raise
@@ -140,6 +148,23 @@ def _baseline(config: EncoderConfig, graph: KnowledgeGraph) -> StateEncoder:
             **shared,
         )
     return NoPretrain(*known, **shared)
+
+
+def _rulen(config: RuleNConfig, graph: KnowledgeGraph) -> RuleN:
+    return RuleN(
+        graph.entities,
+        graph.relations,
+        rules_per_relation=config.rules_per_relation,
+        constant_rules_per_relation=config.constant_rules_per_relation,
+        laplace=config.laplace,
+        aggregation=config.aggregation,
+    )
+
+
+def _ppr(config: PPRConfig, graph: KnowledgeGraph) -> PersonalisedPageRank:
+    return PersonalisedPageRank(
+        graph.relations, restart=config.restart, tolerance=config.tolerance, relation_range=config.relation_range
+    )
 
 
 def _features(config: FeatureConfig, graph: KnowledgeGraph) -> Features:

@@ -336,6 +336,7 @@ def refuse_changed(config: TrainConfig, names: Iterable[str], reason: str) -> No
             raise UserError(f"setting {name}={value!r} {reason}: leave it out.")
 
 
+# Those of the rivals are added by refactorgnn.training.rivals.
 CONFIGS: dict[str, type[TrainConfig]] = {
     "lookup": LookupConfig,
     "refactor": ReFactorConfig,

@@ -244,13 +244,17 @@ class _Training:
         for batch in batches:
             self.step_optimizer.zero_grad()
             loss = self.step_module(partial(_itself, batch))
-            self.fabric.backward(loss)
-            if self.config.clip:
-                self.fabric.clip_gradients(self.step_module, self.step_optimizer, max_norm=self.config.clip)
-            self.step_optimizer.step()
+            if loss.requires_grad:  # rules are counted, nothing descends to them
+                self._descend(loss)
             total += loss.detach() * self.regime.num_targets(batch)
             num_targets += self.regime.num_targets(batch)
         return torch.stack([total, num_targets])
+
+    def _descend(self, loss: Tensor) -> None:
+        self.fabric.backward(loss)
+        if self.config.clip:
+            self.fabric.clip_gradients(self.step_module, self.step_optimizer, max_norm=self.config.clip)
+        self.step_optimizer.step()
 
     def _mean_loss(self) -> float:
         # Processes that take sub-graphs of their own have different numbers of targets.
@@ -307,6 +311,7 @@ class _Training:
             self.run.update_sidecar(
                 best_epoch=self.done.best_epoch,
                 valid_mrr=self.done.best_mrr,
+                num_parameters=self.model.num_parameters,  # rules are known only now
                 seconds=round(self.done.seconds, 3),
                 trained_with=provenance(str(self.fabric.device)),
             )
@@ -326,9 +331,10 @@ def _itself(batch: Any) -> Any:
 
 def _make_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Optimizer:
     options: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    if config.optimizer == "adam" and next(model.parameters()).is_cuda:
+    parameters = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # an optimiser must have one
+    if config.optimizer == "adam" and parameters[0].is_cuda:
         options["capturable"] = True  # its count of steps on the GPU, so that a step can be replayed
-    return OPTIMIZERS[config.optimizer](model.parameters(), **options)
+    return OPTIMIZERS[config.optimizer](parameters, **options)
 
 
 def _resume(

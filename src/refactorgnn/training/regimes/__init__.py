@@ -22,9 +22,11 @@ from refactorgnn.training.regimes.differentiable_rules import DifferentiableRule
 from refactorgnn.training.regimes.forgetting import ForgettingRegime
 from refactorgnn.training.regimes.layerwise import InfiniteRegime, LayerwiseRegime
 from refactorgnn.training.regimes.lookup import LookupRegime
+from refactorgnn.training.regimes.rulen import MiningRegime
 from refactorgnn.training.regimes.sampled import SampledInfiniteRegime, SampledLayerwiseRegime, SampledUnrolledRegime
 from refactorgnn.training.regimes.unrolled import UnrolledRegime
 from refactorgnn.training.rivals.differentiable_rules import DifferentiableRulesConfig
+from refactorgnn.training.rivals.rulen import RuleNConfig
 
 __all__ = ["Regime", "make_regime"]
 
@@ -48,6 +50,8 @@ def _regime_of(config: TrainConfig) -> type[Regime[Any]]:
         return ForgettingRegime
     if isinstance(config, DifferentiableRulesConfig):
         return DifferentiableRulesRegime
+    if isinstance(config, RuleNConfig):
+        return MiningRegime
     sampled = isinstance(config, MessagePassingConfig) and config.sampler != "none"
     if isinstance(config, ReFactorConfig) and config.layers == "inf":
         return SampledInfiniteRegime if sampled else InfiniteRegime

@@ -1,7 +1,13 @@
-"""Settings of the rivals, one module each; importing this package makes their names known to ``train``."""
+"""Settings of the rivals, put beside those of our own models; :mod:`refactorgnn.training` sees to it that they are."""
+
+from __future__ import annotations
 
 from refactorgnn.training.config import CONFIGS
 from refactorgnn.training.rivals.differentiable_rules import DRUMConfig, NeuralLPConfig
+from refactorgnn.training.rivals.ppr import PPRConfig
+from refactorgnn.training.rivals.rulen import RuleNConfig
 
 CONFIGS["neural-lp"] = NeuralLPConfig
 CONFIGS["drum"] = DRUMConfig
+CONFIGS["rulen"] = RuleNConfig
+CONFIGS["ppr"] = PPRConfig

@@ -1,0 +1,125 @@
+"""Personalised PageRank: how often a walk that keeps returning to the subject is at a candidate; nothing is learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.vocabulary import Vocabulary
+from refactorgnn.models.base import LinkPredictor
+from refactorgnn.ops.chunked import rows_within
+
+RelationRange = Literal["any", "first"]
+# The probabilities of a batch before and after a step, and their product with the matrix.
+_BUFFERS = 3
+_BYTES = 8
+
+
+class PersonalisedPageRank(LinkPredictor):
+    """Scores a candidate by its personalised PageRank from the question's subject, blind to the relation.
+
+    A walker on the undirected facts returns to the subject with probability ``restart`` at each step, and else goes
+    along one of the facts of the entity it is at, each as likely. (Where there are none, it stays.) The subject itself
+    is no answer and scores 0.
+
+    Args:
+        relations: The relations.
+        restart: The probability of a return.
+        tolerance: The most that the probabilities of a subject may be off, summed over all entities.
+        relation_range: ``"any"``: as said; ``"first"``: entities that the facts show as objects of the relation come
+            before all others (1 is added).
+    """
+
+    def __init__(
+        self,
+        relations: Vocabulary,
+        *,
+        restart: float = 0.15,
+        tolerance: float = 1e-6,
+        relation_range: RelationRange = "any",
+    ) -> None:
+        super().__init__(relations)
+        self.restart = restart
+        self.tolerance = tolerance
+        self.relation_range = relation_range
+        # There is no weight to tell the device by.
+        self.register_buffer("place", torch.zeros(0), persistent=False)
+
+    def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> PageRankScorer:
+        """Make the matrix of the walk."""
+        assert isinstance(self.place, Tensor)
+        triples = graph.with_reciprocals(graph.triples(*message_splits)).to(self.place.device)
+        shown = triples[:, [1, 2]] if self.relation_range == "first" else None
+        return PageRankScorer(triples[:, [0, 2]], graph.num_entities, self.restart, self.tolerance, shown)
+
+
+class PageRankScorer:
+    """Personalised PageRank on a graph.
+
+    Args:
+        edges: Shape ``(num_edges, 2)``, both directions of each.
+        num_entities: The number of entities.
+        restart: The probability of a return.
+        tolerance: The most that probabilities may be off in all.
+        shown: The relations with their objects that come before others, shape ``(num_facts, 2)``; None: none does.
+    """
+
+    def __init__(
+        self, edges: Tensor, num_entities: int, restart: float, tolerance: float, shown: Tensor | None = None
+    ) -> None:
+        self.num_entities = num_entities
+        self.restart = restart
+        # Each step multiplies the error, at most 2 at first, by 1 − restart.
+        self.num_steps = max(0, math.ceil(math.log(tolerance / 2) / math.log1p(-restart))) if restart < 1 else 0
+        lonely = torch.ones(num_entities, dtype=torch.bool, device=edges.device)
+        lonely[edges[:, 0]] = False
+        stays = torch.nonzero(lonely).expand(-1, 2)
+        source, target = torch.cat([edges, stays]).unbind(1)
+        degrees = torch.bincount(source, minlength=num_entities).double()
+        # Column v holds where a walker at v goes; several facts between two entities are several ways.
+        entries = torch.sparse_coo_tensor(
+            torch.stack([target, source]), 1 / degrees[source], (num_entities, num_entities), check_invariants=False
+        )
+        self.transitions = entries.coalesce()
+        self._shown = None if shown is None else torch.unique(shown[:, 0] * num_entities + shown[:, 1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where questions must be put."""
+        return self.transitions.device
+
+    def probabilities(self, subjects: Tensor) -> Tensor:
+        """Where a walker from each subject is; shape ``(num_subjects, num_entities)``, float64."""
+        start = torch.zeros(self.num_entities, len(subjects), dtype=torch.float64, device=self.device)
+        start[subjects, torch.arange(len(subjects), device=self.device)] = 1.0
+        found = start.clone()
+        for _ in range(self.num_steps):
+            found = (1 - self.restart) * (self.transitions @ found) + self.restart * start
+        return found.T.contiguous()
+
+    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """Shape ``(num_questions, num_entities)``, float64."""
+        different, which = torch.unique(subjects, return_inverse=True)
+        rows = rows_within(None, self.num_entities, _BUFFERS, _BYTES, self.device)
+        parts = [self.probabilities(part) for part in different.split(rows)]
+        scores = torch.cat(parts)[which] if parts else subjects.new_zeros(0, self.num_entities).double()
+        scores[torch.arange(len(subjects), device=self.device), subjects] = 0.0
+        if self._shown is not None:
+            asked, place = torch.unique(relations, return_inverse=True)
+            for number, relation in enumerate(asked.tolist()):
+                scores[place == number] += self._is_shown(relation)
+        return scores
+
+    def _is_shown(self, relation: int) -> Tensor:
+        """1 for the objects of a relation, 0 for the others; shape ``(num_entities,)``."""
+        assert self._shown is not None
+        ends = torch.tensor([relation, relation + 1], device=self.device) * self.num_entities
+        first, last = torch.searchsorted(self._shown, ends).tolist()
+        is_shown = torch.zeros(self.num_entities, dtype=torch.float64, device=self.device)
+        is_shown[self._shown[first:last] % self.num_entities] = 1.0
+        return is_shown

@@ -1,0 +1,159 @@
+"""Rules in words: those that a run of RuleN has learned, and those that say an answer, with a path that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.errors import UserError
+from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.rivals.rule_scorer import ANY, RuleScorer, RuleTable
+from refactorgnn.models.rivals.rulen import RuleN
+from refactorgnn.runs import Run
+
+_FIRST, _LAST, _BETWEEN = "X", "Y", "AB"
+
+
+@dataclass(frozen=True)
+class RuleInWords:
+    """A rule.
+
+    Args:
+        text: The rule, ``head ← body``; what is written in capitals X, A, B, Y is a variable.
+        relation: The relation of the head.
+        support: How often it was right in the training graph.
+        groundings: How often its body held there (in a sample, if the run counted one).
+        confidence: ``support / (groundings + laplace)``.
+        has_constants: Whether it names entities, so that it says nothing about graphs that do not have them.
+    """
+
+    text: str
+    relation: str
+    support: int
+    groundings: int
+    confidence: float
+    has_constants: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RuleReason:
+    """A rule that says an answer.
+
+    Args:
+        rule: The rule in words.
+        confidence: Its confidence.
+        support: How often it was right in the training graph.
+        groundings: How often its body held there.
+        path: Facts by which its body holds here: a path from the subject to the answer, or a fact of the subject; by
+            their names.
+    """
+
+    rule: str
+    confidence: float
+    support: int
+    groundings: int
+    path: tuple[tuple[str, str, str], ...]
+
+
+def learned_rules(run: Run, relation: str | None = None, k: int = 20) -> list[RuleInWords]:
+    """The rules of a run, the most confident first.
+
+    Args:
+        run: The run.
+        relation: The relation that they are about; all if not given.
+        k: How many.
+
+    Raises:
+        UserError: if it is no run of RuleN, or has no such relation.
+    """
+    if k < 1:
+        raise UserError(f"k={k} shows no rule: choose 1 or more.")
+    graph, table = run.graph, _model(run).table()
+    # A path rule is in the table a second time, read backwards, as a rule of the reciprocal.
+    is_shown = (table.heads < graph.num_relations) | (torch.arange(len(table.heads)) >= table.num_paths)
+    if relation is not None:
+        is_shown &= table.heads % graph.num_relations == graph.relations.id(relation)
+    order = torch.argsort(table.support, descending=True, stable=True)
+    order = order[torch.argsort(table.confidences[order], descending=True, stable=True)]
+    chosen = order[is_shown[order]][:k].tolist()
+    return [
+        RuleInWords(
+            rule_text(table, rule, graph),
+            graph.relations[int(table.heads[rule]) % graph.num_relations],
+            int(table.support[rule]),
+            int(table.groundings[rule]),
+            float(table.confidences[rule]),
+            rule >= table.num_paths,
+        )
+        for rule in chosen
+    ]
+
+
+def _model(run: Run) -> RuleN:
+    if run.config.model != "rulen":
+        raise UserError(f"{run.path} is a run of {run.config.model}, which has no rules: choose a run of rulen.")
+    model: LinkPredictor = run.load_model()
+    assert isinstance(model, RuleN)
+    return model
+
+
+def rule_text(table: RuleTable, rule: int, graph: KnowledgeGraph) -> str:
+    """A rule as people read it; a step against a relation's direction has its arguments the other way round."""
+    head = int(table.heads[rule])
+    if rule < table.num_paths:
+        body = [relation for relation in table.bodies[rule].tolist() if relation >= 0]
+        names = [_FIRST, *_BETWEEN[: len(body) - 1], _LAST]
+        steps = [_atom(graph, relation, *names[place : place + 2]) for place, relation in enumerate(body)]
+        return f"{_atom(graph, head, _FIRST, _LAST)} ← {', '.join(steps)}"
+    constant, relation, other = table.terms[rule - table.num_paths].tolist()
+    body_end = _BETWEEN[0] if other == ANY else graph.label(other)
+    return f"{_atom(graph, head, _FIRST, graph.label(constant))} ← {_atom(graph, relation, _FIRST, body_end)}"
+
+
+def _atom(graph: KnowledgeGraph, relation: int, subject: str, object_: str) -> str:
+    forwards = relation < graph.num_relations
+    first, second = (subject, object_) if forwards else (object_, subject)
+    return f"{graph.relations[relation % graph.num_relations]}({first}, {second})"
+
+
+def rule_reasons(bound: RuleScorer, graph: KnowledgeGraph, triple: tuple[int, int, int]) -> tuple[RuleReason, ...]:
+    """The rules that say the tail is an answer to ``(head, relation, ?)``, the most confident first."""
+    head, relation, tail = triple
+    table = bound.table
+    return tuple(
+        RuleReason(
+            rule_text(table, rule, graph),
+            float(table.confidences[rule]),
+            int(table.support[rule]),
+            int(table.groundings[rule]),
+            _path(bound, graph, rule, entities, head),
+        )
+        for rule, entities in bound.groundings(head, relation, tail).items()
+    )
+
+
+def _path(
+    bound: RuleScorer, graph: KnowledgeGraph, rule: int, entities: Sequence[int], subject: int
+) -> tuple[tuple[str, str, str], ...]:
+    """The facts of a grounded body, by name and in their own direction."""
+    table = bound.table
+    if rule < table.num_paths:
+        relations = table.bodies[rule].tolist()
+    else:
+        _, relation, other = table.terms[rule - table.num_paths].tolist()
+        relations, entities = [relation], (subject, bound.objects(subject, relation)[0] if other == ANY else other)
+    facts = []
+    for first, relation, second in zip(entities, relations, entities[1:], strict=False):
+        ends = (first, second) if relation < graph.num_relations else (second, first)
+        facts.append(
+            (graph.entities[ends[0]], graph.relations[relation % graph.num_relations], graph.entities[ends[1]])
+        )
+    return tuple(facts)

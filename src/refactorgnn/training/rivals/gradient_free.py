@@ -1,0 +1,26 @@
+"""What the settings share of models that no gradient is taken of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from refactorgnn.training.config import TrainConfig, refuse_changed
+
+
+class GradientFreeConfig(TrainConfig):
+    """How to make a model without gradients: whatever says how to descend, or how wide states are, is refused."""
+
+    validate_every: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def _nothing_is_descended(self) -> GradientFreeConfig:
+        refuse_changed(self, UNUSED, f"does nothing for {self.model}, which has neither states nor gradients")
+        return self
+
+
+UNUSED = (
+    "scorer", "dim", "epochs", "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout",
+    "init_scale", "validate_every", "patience", "devices", "strategy", "precision",
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""The table of rivals: its page and its plot are made of records, costs included, and of nothing else."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from refactorgnn.reproduce import pages
+from refactorgnn.reproduce.experiments import Experiment
+from refactorgnn.reproduce.figures import cost_points
+from refactorgnn.reproduce.recipe import Recipe
+from refactorgnn.reproduce.records import Record, load_records
+from refactorgnn.reproduce.tables import TABLES, rival_figures
+from refactorgnn.reproduce.work import Task, perform_together
+from tests.reproduce.small import PAIR, fake_record
+
+needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+TABLE = TABLES["rivals"]
+
+
+def rival_records() -> dict[str, Record]:
+    """RuleN on two datasets, with costs; PPR on one, as records were before costs were measured."""
+    chosen, found = Recipe.load("paper"), {}
+    for row, dataset, figure, costs in (
+        ("RuleN", "fb237_v1", 0.37, {"inference_seconds": 0.25, "peak_memory_mb": 512.5}),
+        ("RuleN", "fb237_v2", 0.47, {"inference_seconds": 0.5}),
+        ("PPR", "fb237_v1", 0.2, None),
+    ):
+        one = chosen.experiment(row, dataset, f"{dataset}_ind", 0)
+        found[one.key] = fake_record(one, figure, costs=costs)
+    return found
+
+
+def test_the_page_shows_accuracy_and_cost_of_each_rival() -> None:
+    text = pages.page(TABLE, rival_records())
+    assert text is not None
+    first = [line for line in text.splitlines() if line.startswith("| RuleN |")]
+    cells = [line.split(" | ")[5:7] for line in first[:7]]  # fb237_v1 and fb237_v2, after the four of WN18RR
+    assert cells[0] == ["**0.370 (1 of 5)**<br>0.363", "**0.470 (1 of 5)**<br>0.433"]
+    assert cells[2] == ["0.370 (1 of 5)<br>0.498", "0.470 (1 of 5)<br>0.778"]
+    assert [cell[0] for cell in cells[3:]] == ["3.000 (1 of 5)", "0.250 (1 of 5)", "1,234", "512.500 (1 of 5)"]
+    assert cells[6][1] == pages.MISSING  # its peak was shared
+    assert rival_figures()["note"] in text
+
+
+@needs_matplotlib
+def test_the_plot_is_drawn_from_records(tmp_path: Path) -> None:
+    records = rival_records()
+    assert pages.write_pages(tmp_path, "rivals", records) == [tmp_path / "rivals.md"]
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "rivals-paper.svg").read_text(encoding="utf-8"))
+    assert {"RuleN", "PPR", "fb237_v1", "test MRR", "seconds of training", "parameters (none: at 1)"} <= set(texts)
+    assert "fb237_v2" not in texts
+    assert (tmp_path / "rivals-paper.png").is_file()
+    assert "![Rivals, live, recipe paper](rivals-paper.svg)" in (tmp_path / "rivals.md").read_text(encoding="utf-8")
+    points = cost_points(TABLE.cells(Recipe.load("paper"), records, 5))
+    assert [(point.system, point.mean, point.seconds, point.num_parameters) for point in points] == [
+        ("RuleN", 0.37, 3.0, 1234),
+        ("PPR", 0.2, 3.0, 1234),
+    ]
+
+
+@pytest.mark.parametrize("model", ["rulen", "ppr"])
+def test_an_experiment_leaves_its_costs_in_the_record(model: str, tmp_path: Path) -> None:
+    experiment = Experiment(PAIR.dataset, PAIR.graph, {"model": model}, 0)
+    task = Task(experiment, tmp_path / "runs", tmp_path / "records" / "one.json", False, {"accelerator": "cpu"}, None)
+    assert perform_together([task]) == [None]
+    (record,) = load_records(tmp_path).values()
+    assert record.costs is not None
+    assert record.costs["inference_seconds"] > 0
+    assert record.costs["peak_memory_mb"] > 50  # of the whole process
+    assert (record.training["num_parameters"] > 0) == (model == "rulen")
+    assert record.full["mrr"] > 0.1

@@ -38,7 +38,7 @@ def edges_of(queries: QueryIndex) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def _drawn_from(seed: int) -> Iterator[None]:
+def drawn_from(seed: int) -> Iterator[None]:
     """What is drawn inside depends on ``seed`` alone, and the global generator stays as it was.
 
     PyG's layers draw their weights from the global generator and take no other. They are made on the CPU, so the
@@ -157,7 +157,7 @@ class RGCN(_Baseline):
         super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
         _check_at_least_one(num_layers=num_layers, num_bases=num_bases)
         self.dropout = dropout
-        with _drawn_from(combined_seed(seed, LAYERS)):
+        with drawn_from(combined_seed(seed, LAYERS)):
             self.layers = nn.ModuleList(
                 RGCNConv(dim, dim, 2 * len(relations), num_bases=num_bases) for _ in range(num_layers)
             )
@@ -232,7 +232,7 @@ class GAT(_Baseline):
         _check_at_least_one(num_layers=num_layers, heads=heads)
         check_heads(dim, heads)
         self.dropout = dropout
-        with _drawn_from(combined_seed(seed, LAYERS)):
+        with drawn_from(combined_seed(seed, LAYERS)):
             self.edge_types = nn.ModuleList(nn.Embedding(2 * len(relations), heads) for _ in range(num_layers))
             self.layers = nn.ModuleList(
                 GATConv(dim, dim // heads, heads=heads, edge_dim=heads) for _ in range(num_layers)

@@ -106,7 +106,7 @@ class TrainConfig(BaseModel):
     @model_validator(mode="after")
     def _strategy_is_used(self) -> TrainConfig:
         if self.devices == "1" or self.devices.endswith(","):
-            _refuse_changed(self, ("strategy",), "needs several devices")
+            refuse_changed(self, ("strategy",), "needs several devices")
         return self
 
     @classmethod
@@ -200,7 +200,7 @@ class EncoderConfig(FeatureConfig):
     @model_validator(mode="after")
     def _draws_differ(self) -> EncoderConfig:
         if "random" not in self.features.split("+"):
-            _refuse_changed(self, ("draws",), "needs random features")
+            refuse_changed(self, ("draws",), "needs random features")
         return self
 
 
@@ -213,7 +213,7 @@ class NoPretrainConfig(EncoderConfig):
     @model_validator(mode="after")
     def _nothing_is_learned(self) -> NoPretrainConfig:
         names = "epochs", "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout", "validate_every"
-        _refuse_changed(self, (*names, "patience"), "does nothing without training")
+        refuse_changed(self, (*names, "patience"), "does nothing without training")
         return self
 
 
@@ -242,9 +242,9 @@ class MessagePassingConfig(EncoderConfig):
     def _sampling_is_used(self) -> MessagePassingConfig:
         if self.sampler == "none":
             names = "sample_width", "sample_batch", "sample_passes", "sample_workers"
-            _refuse_changed(self, names, "needs a sampler")
+            refuse_changed(self, names, "needs a sampler")
         else:
-            _refuse_changed(self, ("steps_per_epoch",), "is not for sub-graphs, an epoch of which is a pass")
+            refuse_changed(self, ("steps_per_epoch",), "is not for sub-graphs, an epoch of which is a pass")
         return self
 
 
@@ -310,26 +310,26 @@ class ReFactorConfig(MessagePassingConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> ReFactorConfig:
         if self.layers != "inf":
-            _refuse_changed(self, ("through",), "needs layers inf: features are learned through the layers")
+            refuse_changed(self, ("through",), "needs layers inf: features are learned through the layers")
         else:
-            _refuse_changed(self, ("regime", "learned_steps", "draws"), "needs a finite depth")
+            refuse_changed(self, ("regime", "learned_steps", "draws"), "needs a finite depth")
             if self.sampler != "none":
-                _refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
+                refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":
-            _refuse_changed(self, ("steps_per_epoch",), "is not for layer-wise training, an epoch of which is a cycle")
+            refuse_changed(self, ("steps_per_epoch",), "is not for layer-wise training, an epoch of which is a cycle")
         if not self.n3:
-            _refuse_changed(self, ("n3_weighting",), "needs n3 above 0")
+            refuse_changed(self, ("n3_weighting",), "needs n3 above 0")
         if not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
             reason = f"needs a dot-product scorer, which {self.scorer!r} is not"
-            _refuse_changed(self, ("samples", "layer_dropout"), reason)
+            refuse_changed(self, ("samples", "layer_dropout"), reason)
         if self.parts == 1:
-            _refuse_changed(self, ("induced",), "needs parts above 1")
+            refuse_changed(self, ("induced",), "needs parts above 1")
         if self.sampler != "none":
-            _refuse_changed(self, ("parts",), "is not for sub-graphs, which are mini-batches")
+            refuse_changed(self, ("parts",), "is not for sub-graphs, which are mini-batches")
         return self
 
 
-def _refuse_changed(config: TrainConfig, names: Iterable[str], reason: str) -> None:
+def refuse_changed(config: TrainConfig, names: Iterable[str], reason: str) -> None:
     """Refuse settings that other settings leave without effect."""
     for name in names:
         if (value := getattr(config, name)) != type(config).model_fields[name].default:

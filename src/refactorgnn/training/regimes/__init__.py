@@ -21,8 +21,10 @@ from refactorgnn.training.regimes.base import Regime
 from refactorgnn.training.regimes.forgetting import ForgettingRegime
 from refactorgnn.training.regimes.layerwise import InfiniteRegime, LayerwiseRegime
 from refactorgnn.training.regimes.lookup import LookupRegime
+from refactorgnn.training.regimes.nbfnet import NBFNetRegime
 from refactorgnn.training.regimes.sampled import SampledInfiniteRegime, SampledLayerwiseRegime, SampledUnrolledRegime
 from refactorgnn.training.regimes.unrolled import UnrolledRegime
+from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 
 __all__ = ["Regime", "make_regime"]
 
@@ -44,6 +46,8 @@ def _regime_of(config: TrainConfig) -> type[Regime[Any]]:
         return LookupRegime
     if isinstance(config, ForgettingConfig):
         return ForgettingRegime
+    if isinstance(config, NBFNetConfig):
+        return NBFNetRegime
     sampled = isinstance(config, MessagePassingConfig) and config.sampler != "none"
     if isinstance(config, ReFactorConfig) and config.layers == "inf":
         return SampledInfiniteRegime if sampled else InfiniteRegime

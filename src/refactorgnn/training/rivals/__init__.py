@@ -1,0 +1,6 @@
+"""Settings of the rivals, one module each; importing this package makes their names known to ``train``."""
+
+from refactorgnn.training.config import CONFIGS
+from refactorgnn.training.rivals.nbfnet import NBFNetConfig
+
+CONFIGS["nbfnet"] = NBFNetConfig

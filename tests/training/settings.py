@@ -32,6 +32,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "ladies": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "dropout": 0.2},
     "saint": {"model": "gat", "dim": 8, "heads": 2, "layers": 2, **_SAMPLED, "sampler": "saint"},
     "ladies-inf": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "layers": "inf"},
+    "nbfnet": {"model": "nbfnet", "dim": 8, "layers": 2, "batch_size": 16, "negatives": 4},
 }
 
 

@@ -18,7 +18,7 @@ from refactorgnn.cli.settings import setting_options, with_setting_options
 from refactorgnn.data import KnowledgeGraph, TextFeatures
 from refactorgnn.errors import UserError
 from refactorgnn.training.config import CONFIGS, ReFactorConfig, TrainConfig, settings_by_name
-from refactorgnn.training.rivals.base import UNUSED, QuestionConfig
+from refactorgnn.training.rivals.base import QuestionConfig
 from refactorgnn.training.setting_types import SettingType, shown
 from tests.conftest import Cli
 
@@ -56,7 +56,7 @@ CASES = [
     for name in config.model_fields
     if name != "dataset"
     and not (model == "no-pretrain" and name in FIXED)
-    and not (issubclass(config, QuestionConfig) and name in UNUSED)
+    and not (issubclass(config, QuestionConfig) and name in config.unused)
 ]
 
 
@@ -263,7 +263,7 @@ def test_what_help_calls_the_values() -> None:
 @pytest.mark.usefixtures("odd")
 def test_models_with_the_same_default_are_named_together() -> None:
     options = setting_options()
-    assert options["dim"].default_text == "default: 384; lookup, forgetting: 256; nbfnet: 32"
+    assert options["dim"].default_text == "default: 384; lookup, forgetting: 256; nbfnet, grail: 32"
     assert options["layers"].default_text == "default: 6; rgcn: 2; gat: 3"
     assert options["seed"].default_text == "default: 0"
     assert options["hops"].default_text == "default: a,b"

@@ -47,7 +47,10 @@ def test_it_agrees_with_the_record_of_its_name(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_trains(path: Path, cli: Cli, tiny: Path, tmp_path: Path) -> None:
-    """On the bundled graph, or a tiny one for models that read it anew for each question, one narrow epoch; where the sentence encoder is not installed, text becomes signature."""
+    """One narrow epoch on the bundled graph, or on a tiny one for models that read it anew for each question.
+
+    Where the sentence encoder is not installed, text becomes signature.
+    """
     config = ConfigFile.read(path).train_config({})
     changes = {"dim": 8, "epochs": 1, "validate_every": 1, "threads": 1}
     features = getattr(config, "features", "").split("+")

@@ -33,6 +33,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "saint": {"model": "gat", "dim": 8, "heads": 2, "layers": 2, **_SAMPLED, "sampler": "saint"},
     "ladies-inf": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "layers": "inf"},
     "nbfnet": {"model": "nbfnet", "dim": 8, "layers": 2, "batch_size": 16, "negatives": 4},
+    "grail": {"model": "grail", "dim": 8, "layers": 2, "batch_size": 16, "dropout": 0.2},
 }
 
 

@@ -27,6 +27,7 @@ from refactorgnn.training.config import (
     RGCNConfig,
 )
 from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
+from refactorgnn.training.rivals.grail import GraILConfig
 from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 
 # In torch's words for sizes that it cannot allocate or count.
@@ -46,7 +47,7 @@ def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
             return _refactor(config, graph)
         if isinstance(config, EncoderConfig):
             return _baseline(config, graph)
-        if isinstance(config, NBFNetConfig):
+        if isinstance(config, NBFNetConfig | GraILConfig):
             return config.build(graph)
     except (RuntimeError, TypeError) as error:
         if not any(word in str(error).lower() for word in _TOO_LARGE):

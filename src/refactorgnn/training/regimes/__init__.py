@@ -19,11 +19,13 @@ from refactorgnn.training.config import (
 from refactorgnn.training.processes import Share
 from refactorgnn.training.regimes.base import Regime
 from refactorgnn.training.regimes.forgetting import ForgettingRegime
+from refactorgnn.training.regimes.grail import GraILRegime
 from refactorgnn.training.regimes.layerwise import InfiniteRegime, LayerwiseRegime
 from refactorgnn.training.regimes.lookup import LookupRegime
 from refactorgnn.training.regimes.nbfnet import NBFNetRegime
 from refactorgnn.training.regimes.sampled import SampledInfiniteRegime, SampledLayerwiseRegime, SampledUnrolledRegime
 from refactorgnn.training.regimes.unrolled import UnrolledRegime
+from refactorgnn.training.rivals.grail import GraILConfig
 from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 
 __all__ = ["Regime", "make_regime"]
@@ -48,6 +50,8 @@ def _regime_of(config: TrainConfig) -> type[Regime[Any]]:
         return ForgettingRegime
     if isinstance(config, NBFNetConfig):
         return NBFNetRegime
+    if isinstance(config, GraILConfig):
+        return GraILRegime
     sampled = isinstance(config, MessagePassingConfig) and config.sampler != "none"
     if isinstance(config, ReFactorConfig) and config.layers == "inf":
         return SampledInfiniteRegime if sampled else InfiniteRegime

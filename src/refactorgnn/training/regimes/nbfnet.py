@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from refactorgnn.data.graph import reciprocal
 from refactorgnn.models.rivals.nbfnet import NBFNet, edges_from_subjects
 from refactorgnn.ops.relational import TypedEdges
-from refactorgnn.training.negatives import strict_negatives
-from refactorgnn.training.regimes.base import Regime
+from refactorgnn.training.regimes.asking import AskedFacts, AskingRegime
 from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 
 
-@dataclass(frozen=True)
-class AskedFacts:
-    """A batch.
-
-    Args:
-        questions: Facts to predict the tails of, reciprocal where the head is asked for; shape ``(num_questions, 3)``.
-        negatives: Wrong answers, −1 where there are no more; shape ``(num_questions, num_negatives)``.
-    """
-
-    questions: Tensor
-    negatives: Tensor
-
-    def share(self, rank: int, world_size: int) -> AskedFacts:
-        """Every ``world_size``-th question."""
-        return AskedFacts(self.questions[rank::world_size], self.negatives[rank::world_size])
-
-
-class NBFNetRegime(Regime[AskedFacts]):
-    """An epoch is one pass over the facts; of a batch, half are asked for their tails and half for their heads.
+class NBFNetRegime(AskingRegime):
+    """Questions go through a graph that lacks the facts of the whole batch.
 
     The loss is binary cross-entropy, of the true answer and of wrong ones weighted by their own scores (as in `Sun et
     al., 2019 <https://arxiv.org/abs/1902.10197>`_), the truth and the wrong ones one half each.
@@ -47,28 +26,14 @@ class NBFNetRegime(Regime[AskedFacts]):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.facts = self.graph.triples("train")
-        self.known = self.graph.queries("train")
         self.edges = edges_from_subjects(self.known.to(self.device))
 
-    def batches(self, epoch: int) -> Iterator[AskedFacts]:  # noqa: D102
-        for chosen in torch.randperm(len(self.facts)).split(self.config.batch_size):
-            tails, heads = self.facts[chosen].tensor_split(2)
-            questions = torch.cat([tails, reciprocal(heads, self.graph.num_relations)])
-            negatives = strict_negatives(self.known, questions, self.config.negatives)
-            yield AskedFacts(questions.to(self.device), negatives.to(self.device))
-
-    def forward(self, batch: AskedFacts) -> Tensor:  # noqa: D102
+    def total_loss(self, mine: AskedFacts, batch: AskedFacts) -> Tensor:  # noqa: D102
         edges = without_facts(self.edges, batch.questions, between=self.config.remove_one_hop)
-        mine = batch.share(self.share.rank, self.share.world_size)
         subjects, relations, truth = mine.questions.unbind(1)
         candidates = torch.cat([truth[:, None], mine.negatives.clamp(min=0)], dim=1)
         scores = self.model(edges, subjects, relations, candidates)
-        total = adversarial_loss(scores[:, 0], scores[:, 1:], mine.negatives >= 0, self.config.temperature)
-        return total * self.share.world_size / len(batch.questions)
-
-    def num_targets(self, batch: AskedFacts) -> int:  # noqa: D102
-        return len(batch.questions)
+        return adversarial_loss(scores[:, 0], scores[:, 1:], mine.negatives >= 0, self.config.temperature)
 
 
 def adversarial_loss(truth: Tensor, others: Tensor, is_real: Tensor, temperature: float) -> Tensor:

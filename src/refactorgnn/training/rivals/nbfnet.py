@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from refactorgnn.training.rivals.base import QuestionConfig
 
 class NBFNetConfig(QuestionConfig):
     """How to train NBFNet; an epoch asks each training fact once, for its tail or for its head."""
+
+    unused: ClassVar[tuple[str, ...]] = (*QuestionConfig.unused, "dropout")
 
     model: Annotated[Literal["nbfnet"], Field(description="The kind of model.")] = "nbfnet"
     learning_rate: Annotated[float, Field(gt=0)] = 0.005

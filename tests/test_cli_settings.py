@@ -60,7 +60,7 @@ CASES = [
 ]
 
 
-MACHINE = {"accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "log"}
+MACHINE = {"accelerator", "devices", "strategy", "precision", "threads", "memory_budget_mb", "tf32", "replay", "log"}
 
 
 def another_value(model: str, name: str) -> Any:
@@ -264,7 +264,7 @@ def test_what_help_calls_the_values() -> None:
 def test_models_with_the_same_default_are_named_together() -> None:
     options = setting_options()
     assert options["dim"].default_text == "default: 384; lookup, forgetting: 256; nbfnet, grail: 32"
-    assert options["layers"].default_text == "default: 6; rgcn: 2; gat: 3"
+    assert options["layers"].default_text == "default: 6; gat, grail: 3; rgcn: 2"
     assert options["seed"].default_text == "default: 0"
     assert options["hops"].default_text == "default: a,b"
     assert options["shuffle"].default_text == "default: true"

@@ -21,7 +21,7 @@ class GraILRegime(AskingRegime):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.surroundings = Surroundings(self.known.to(self.device), self.config.hops)
+        self.surroundings = Surroundings(self.known.to(self.device), self.config.radius)
 
     def total_loss(self, mine: AskedFacts, batch: AskedFacts) -> Tensor:  # noqa: D102
         num_questions, num_negatives = mine.negatives.shape

@@ -23,7 +23,7 @@ class GraILConfig(QuestionConfig):
     layers: Annotated[int, Field(ge=1)] = 3
     bases: Annotated[int, Field(ge=1)] = 4
     negatives: Annotated[int, Field(ge=1)] = 1
-    hops: Annotated[int, Field(ge=1, description="How far a sub-graph reaches from both ends of a link.")] = 2
+    radius: Annotated[int, Field(ge=1, description="Hops that a sub-graph reaches from both ends of a link.")] = 2
     margin: Annotated[float, Field(gt=0, description="What a fact is to score above a wrong one.")] = 10.0
 
     def build(self, graph: KnowledgeGraph) -> GraIL:
@@ -32,7 +32,7 @@ class GraILConfig(QuestionConfig):
             graph.relations,
             self.dim,
             num_layers=self.layers,
-            num_hops=self.hops,
+            num_hops=self.radius,
             num_bases=self.bases,
             edge_dropout=self.dropout,
             seed=self.seed,

@@ -95,3 +95,12 @@ def test_the_losses_of_two_processes_average_to_that_of_one(graph: KnowledgeGrap
 def test_settings_without_a_meaning_are_refused(setting: dict[str, object]) -> None:
     with pytest.raises(UserError, match="does nothing for nbfnet"):
         TrainConfig.from_dict({"dataset": "x", "model": "nbfnet", **setting})
+
+
+def test_a_process_without_a_question_takes_part_in_the_gradient(tiny: Path) -> None:
+    regime = make(load_graph(str(tiny), progress=False), **TRAININGS["nbfnet"] | {"batch_size": 1})
+    regime.share = Share(1, 2)
+    loss = regime(next(iter(regime.batches(1))))
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in regime.model.parameters())

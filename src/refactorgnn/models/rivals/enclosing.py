@@ -83,7 +83,12 @@ class EnclosingSubgraphs:
 
 
 def consecutive_groups(sizes: Tensor, most: int) -> Iterator[slice]:
-    """Slices that cover ``sizes``, each of a sum of at most ``most`` or of one element."""
+    """Slices that cover ``sizes``, each of a sum of at most ``most`` or of one element; an empty one of nothing.
+
+    The latter is for a process that has no share of a batch, and still takes part in its gradient.
+    """
+    if not len(sizes):
+        yield slice(0, 0)
     ends = sizes.cumsum(0).cpu()
     start, before = 0, 0
     while start < len(ends):

@@ -51,7 +51,7 @@ class GraILLayer(nn.Module):
     def forward(self, states: Tensor, relations: Tensor, subgraphs: EnclosingSubgraphs, drop: float) -> Tensor:
         """States of shape ``(num_nodes, in_dim)``, the relation asked about of each pair ``(num_pairs,)``."""
         sources, types, targets = subgraphs.sources, subgraphs.types, subgraphs.targets
-        based = self.bases(states).view(len(states), -1, self.dim)
+        based = self.bases(states).view(len(states), self.coefficients.shape[1], self.dim)
         coefficients = self.coefficients[types]
         messages = torch.zeros_like(based[:1, 0])
         for basis in range(based.shape[1]):  # one at a time: all of them are num_bases times as much

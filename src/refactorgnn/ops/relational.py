@@ -66,6 +66,11 @@ class TypedEdges:
         return torch.bincount(self.targets, minlength=self.num_nodes)
 
     @cached_property
+    def most_degree(self) -> int:
+        """The largest of the degrees; read once, for to read from a GPU is to wait for it."""
+        return int(self.degrees.max())
+
+    @cached_property
     def ends(self) -> Tensor:
         """The number of edges that end at each node or one before it, on the CPU; shape ``(num_nodes,)``."""
         return self.degrees.cumsum(0).cpu()
@@ -215,7 +220,7 @@ def _blocks(states: Tensor, edges: TypedEdges, memory_budget: int | None) -> Ite
         return
     budget = memory_budget_on(states.device, memory_budget)
     numbers = _EDGE_BUFFERS * dim * states.element_size()
-    together = min(num_questions, max(1, budget // numbers // int(edges.degrees.max())))
+    together = min(num_questions, max(1, budget // numbers // edges.most_degree))
     if states.device.type == "cpu":
         budget = min(budget, _CACHED_BYTES)
     fitting = budget // numbers

@@ -18,7 +18,8 @@ from refactorgnn.cli.settings import setting_options, with_setting_options
 from refactorgnn.data import KnowledgeGraph, TextFeatures
 from refactorgnn.errors import UserError
 from refactorgnn.training.config import CONFIGS, ReFactorConfig, TrainConfig, settings_by_name
-from refactorgnn.training.rivals import base, gradient_free
+from refactorgnn.training.rivals import gradient_free
+from refactorgnn.training.rivals.base import QuestionConfig
 from refactorgnn.training.setting_types import SettingType, shown
 from tests.conftest import Cli
 
@@ -57,7 +58,7 @@ CASES = [
     for name in config.model_fields
     if name != "dataset"
     and not (model == "no-pretrain" and name in FIXED)
-    and not (issubclass(config, base.QuestionConfig) and name in base.UNUSED)
+    and not (issubclass(config, QuestionConfig) and name in config.unused)
     and not (issubclass(config, gradient_free.GradientFreeConfig) and name in gradient_free.UNUSED)
 ]
 
@@ -269,8 +270,10 @@ def test_what_help_calls_the_values() -> None:
 @pytest.mark.usefixtures("odd")
 def test_models_with_the_same_default_are_named_together() -> None:
     options = setting_options()
-    assert options["dim"].default_text == "default: 384; lookup, forgetting, rulen, ppr: 256; neural-lp, drum: 128"
-    assert options["layers"].default_text == "default: 6; rgcn: 2; gat: 3"
+    assert options["dim"].default_text == (
+        "default: 384; lookup, forgetting, rulen, ppr: 256; neural-lp, drum: 128; nbfnet, grail: 32"
+    )
+    assert options["layers"].default_text == "default: 6; gat, grail: 3; rgcn: 2"
     assert options["seed"].default_text == "default: 0"
     assert options["hops"].default_text == "default: a,b"
     assert options["shuffle"].default_text == "default: true"

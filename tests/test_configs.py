@@ -11,6 +11,7 @@ from refactorgnn import Run
 from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
+from refactorgnn.training.rivals.base import QuestionConfig
 from tests.conftest import Cli
 from tests.data.test_text_features import HAS_PACKAGES
 
@@ -45,15 +46,19 @@ def test_it_agrees_with_the_record_of_its_name(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_trains(path: Path, cli: Cli, tmp_path: Path) -> None:
-    """On the bundled graph, one narrow epoch; where the sentence encoder is not installed, text becomes signature."""
+def test_it_trains(path: Path, cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    """One narrow epoch on the bundled graph, or on a tiny one for models that read it anew for each question.
+
+    Where the sentence encoder is not installed, text becomes signature.
+    """
     config = ConfigFile.read(path).train_config({})
     changes = {"dim": 8, "epochs": 1, "validate_every": 1, "threads": 1}
     features = getattr(config, "features", "").split("+")
     if "text" in features and not HAS_PACKAGES:
         changes["features"] = "+".join(dict.fromkeys("signature" if name == "text" else name for name in features))
     options = [part for name, value in changes.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    outcome = cli("train", "countries", "--config", path, "--out", tmp_path / "run", *options)
+    dataset = str(tiny) if isinstance(config, QuestionConfig) else "countries"
+    outcome = cli("train", dataset, "--config", path, "--out", tmp_path / "run", *options)
     assert outcome.code == 0, outcome.err
-    assert Run.open(tmp_path / "run").config == config.model_copy(update={"dataset": "countries", **changes})
+    assert Run.open(tmp_path / "run").config == config.model_copy(update={"dataset": dataset, **changes})
     assert Run.open(tmp_path / "run").sidecar["best_epoch"] == 1

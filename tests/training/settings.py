@@ -34,6 +34,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "neural-lp": {"model": "neural-lp", "dim": 8, "rule_length": 2, "batch_size": 16},
     "drum": {"model": "drum", "dim": 8, "rule_length": 2, "rank": 2, "batch_size": 16},
     "ladies-inf": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "layers": "inf"},
+    "nbfnet": {"model": "nbfnet", "dim": 8, "layers": 2, "batch_size": 16, "negatives": 4},
+    "grail": {"model": "grail", "dim": 8, "layers": 2, "batch_size": 16, "dropout": 0.2},
 }
 
 

@@ -30,6 +30,8 @@ from refactorgnn.training.config import (
 )
 from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
 from refactorgnn.training.rivals.differentiable_rules import DRUMConfig, NeuralLPConfig
+from refactorgnn.training.rivals.grail import GraILConfig
+from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 from refactorgnn.training.rivals.ppr import PPRConfig
 from refactorgnn.training.rivals.rulen import RuleNConfig
 
@@ -50,12 +52,12 @@ def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
             return _refactor(config, graph)
         if isinstance(config, EncoderConfig):
             return _baseline(config, graph)
-        if isinstance(config, NeuralLPConfig | DRUMConfig):
-            return config.build(graph)
         if isinstance(config, RuleNConfig):
             return _rulen(config, graph)
         if isinstance(config, PPRConfig):
             return _ppr(config, graph)
+        if isinstance(config, NeuralLPConfig | DRUMConfig | NBFNetConfig | GraILConfig):
+            return config.build(graph)
     except (RuntimeError, TypeError) as error:
         if not any(word in str(error).lower() for word in _TOO_LARGE):
             raise

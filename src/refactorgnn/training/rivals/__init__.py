@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from refactorgnn.training.config import CONFIGS
 from refactorgnn.training.rivals.differentiable_rules import DRUMConfig, NeuralLPConfig
+from refactorgnn.training.rivals.grail import GraILConfig
+from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 from refactorgnn.training.rivals.ppr import PPRConfig
 from refactorgnn.training.rivals.rulen import RuleNConfig
 
@@ -11,3 +13,5 @@ CONFIGS["neural-lp"] = NeuralLPConfig
 CONFIGS["drum"] = DRUMConfig
 CONFIGS["rulen"] = RuleNConfig
 CONFIGS["ppr"] = PPRConfig
+CONFIGS["nbfnet"] = NBFNetConfig
+CONFIGS["grail"] = GraILConfig

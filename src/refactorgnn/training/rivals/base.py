@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
 from refactorgnn.training.config import OptimizerName, TrainConfig, refuse_changed
 
-# They have their own decoders, and initial values as their authors'.
-UNUSED = ("scorer", "init_scale", "dropout")
-
 
 class QuestionConfig(TrainConfig):
-    """What models share that read the graph anew for each question: no entity states, no registered scorer."""
+    """What models share that read the graph anew for each question: no entity states, no registered scorer.
+
+    ``unused`` names the settings without a meaning: decoders and initial values are the models' own.
+    """
+
+    unused: ClassVar[tuple[str, ...]] = ("scorer", "init_scale")
 
     dim: Annotated[int, Field(ge=1)] = 32
     optimizer: OptimizerName = "adam"
@@ -21,6 +23,6 @@ class QuestionConfig(TrainConfig):
     validate_every: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="after")
-    def _has_no_scorer(self) -> QuestionConfig:
-        refuse_changed(self, UNUSED, f"does nothing for {self.model}")
+    def _unused_are_left_out(self) -> QuestionConfig:
+        refuse_changed(self, self.unused, f"does nothing for {self.model}")
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,8 @@ from refactorgnn.training.rivals.base import QuestionConfig
 
 class DifferentiableRulesConfig(QuestionConfig):
     """What models share that learn rules by attention; an epoch is one pass over all facts, asked from both ends."""
+
+    unused: ClassVar[tuple[str, ...]] = (*QuestionConfig.unused, "dropout")
 
     dim: Annotated[int, Field(ge=1)] = 128
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3

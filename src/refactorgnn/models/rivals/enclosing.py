@@ -1,0 +1,242 @@
+"""Enclosing sub-graphs of pairs of entities, extracted for many pairs at once.
+
+A node of a pair is one number, ``pair * num_entities + entity``, so that a search from all roots is a search from one
+set, hop by hop, and no pair is gone through by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from refactorgnn.data.queries import QueryIndex
+from refactorgnn.ops.sparse import SparsePattern
+
+
+@dataclass(frozen=True)
+class EnclosingSubgraphs:
+    """The sub-graphs of several pairs side by side, as one graph; nodes and edges come pair by pair.
+
+    Args:
+        nodes: The entity of each node; shape ``(num_nodes,)``.
+        pair_of_node: Ascending; shape ``(num_nodes,)``.
+        labels: The distances to head and tail, neither through the other; shape ``(num_nodes, 2)``.
+        heads: The node that is the head of each pair; shape ``(num_pairs,)``.
+        tails: The node that is its tail; shape ``(num_pairs,)``.
+        sources: The node that each fact begins at; shape ``(num_edges,)``.
+        types: The relation of each fact; shape ``(num_edges,)``.
+        targets: The node that it ends at; shape ``(num_edges,)``.
+    """
+
+    nodes: Tensor
+    pair_of_node: Tensor
+    labels: Tensor
+    heads: Tensor
+    tails: Tensor
+    sources: Tensor
+    types: Tensor
+    targets: Tensor
+
+    @property
+    def num_pairs(self) -> int:
+        """The number of pairs."""
+        return self.heads.numel()
+
+    @property
+    def num_nodes(self) -> int:
+        """The nodes of all sub-graphs."""
+        return self.nodes.numel()
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """Nodes and edges of each pair; shape ``(num_pairs,)``."""
+        in_edges = self.pair_of_node[self.targets]
+        return torch.bincount(self.pair_of_node, minlength=self.num_pairs) + torch.bincount(
+            in_edges, minlength=self.num_pairs
+        )
+
+    def groups(self, most: int) -> Iterator[EnclosingSubgraphs]:
+        """Consecutive pairs with at most ``most`` nodes and edges together, or one pair that has more."""
+        for pairs in consecutive_groups(self.sizes, most):
+            yield self.take(pairs)
+
+    def take(self, pairs: slice) -> EnclosingSubgraphs:
+        """The sub-graphs of consecutive pairs."""
+        bounds = self.pair_of_node.new_tensor([pairs.start, pairs.stop])
+        first, last = torch.searchsorted(self.pair_of_node, bounds).tolist()
+        low, high = torch.searchsorted(self.pair_of_node[self.targets].contiguous(), bounds).tolist()
+        nodes, edges = slice(first, last), slice(low, high)
+        return EnclosingSubgraphs(
+            self.nodes[nodes],
+            self.pair_of_node[nodes] - pairs.start,
+            self.labels[nodes],
+            self.heads[pairs] - first,
+            self.tails[pairs] - first,
+            self.sources[edges] - first,
+            self.types[edges],
+            self.targets[edges] - first,
+        )
+
+
+def consecutive_groups(sizes: Tensor, most: int) -> Iterator[slice]:
+    """Slices that cover ``sizes``, each of a sum of at most ``most`` or of one element; an empty one of nothing.
+
+    The latter is for a process that has no share of a batch, and still takes part in its gradient.
+    """
+    if not len(sizes):
+        yield slice(0, 0)
+    ends = sizes.cumsum(0).cpu()
+    start, before = 0, 0
+    while start < len(ends):
+        stop = max(start + 1, int(torch.searchsorted(ends, before + most, right=True)))
+        yield slice(start, stop)
+        start, before = stop, int(ends[stop - 1])
+
+
+class Surroundings:
+    """The facts of a graph, ready for extraction.
+
+    Args:
+        queries: The facts and their reciprocals.
+        num_hops: ``k``: an enclosing sub-graph has the entities at most ``k`` hops from head and tail.
+    """
+
+    def __init__(self, queries: QueryIndex, num_hops: int) -> None:
+        self.num_hops = num_hops
+        self.num_entities = queries.num_entities
+        subjects, objects = queries.subjects[queries.answers.rows], queries.answers.columns
+        relations = queries.relations[queries.answers.rows]
+        self.neighbours = _pattern(torch.unique(subjects * self.num_entities + objects), self.num_entities)
+        is_fact = relations < queries.num_relations // 2
+        order = torch.argsort(subjects[is_fact], stable=True)
+        counts = torch.bincount(subjects[is_fact], minlength=self.num_entities)
+        self.facts = SparsePattern(
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]), objects[is_fact][order], self.num_entities
+        )
+        self.fact_types = relations[is_fact][order]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the facts are."""
+        return self.fact_types.device
+
+    @cached_property
+    def most_visits(self) -> Tensor:
+        """How many steps a search from each entity takes at the most, and its facts; shape ``(num_entities,)``.
+
+        A search takes no more steps than there are walks of its length, and none twice within a hop.
+        """
+        degrees = self.neighbours.counts.double()
+        total, walks = torch.ones_like(degrees), torch.ones_like(degrees)
+        for _ in range(self.num_hops + 1):
+            reached = torch.zeros_like(walks).index_add_(0, self.neighbours.rows, walks[self.neighbours.columns])
+            walks = reached.clamp(max=float(self.neighbours.num_edges + self.facts.num_edges))
+            total = total + walks
+        return total.long()
+
+    def extract(self, heads: Tensor, relations: Tensor, tails: Tensor) -> EnclosingSubgraphs:
+        """The enclosing sub-graphs of ``(head, relation, tail)``, without that fact itself; each of shape ``(P,)``.
+
+        They are the facts among the entities that are near both (at most ``k`` hops, the tail not being passed on the
+        way from the head, nor the head from the tail), and the two. Labels are distances inside the sub-graph, (0, 1)
+        for the head and (1, 0) for the tail, as the paper has them ((0, 0) where both are one entity); entities that
+        are more than ``k`` hops away inside are left out.
+        """
+        span = self.num_entities
+        pairs = torch.arange(len(heads), device=heads.device)
+        near_head, near_tail = self._near(heads, tails), self._near(tails, heads)
+        roots = torch.cat([pairs * span + heads, pairs * span + tails])
+        keys = torch.unique(torch.cat([near_head[_is_in(near_head, near_tail)], roots]))
+        whole = self._induced(keys, heads, relations, tails)
+        labels = torch.stack([_distances(whole, whole.heads, whole.tails, self.num_hops)] * 2, dim=1)
+        labels[:, 1] = _distances(whole, whole.tails, whole.heads, self.num_hops)
+        labels[whole.heads] = labels.new_tensor([0, 1])
+        labels[whole.tails] = labels.new_tensor([1, 0])
+        labels[whole.heads[whole.heads == whole.tails]] = 0
+        return _pruned(whole, labels, (labels <= self.num_hops).all(dim=1))
+
+    def _near(self, roots: Tensor, avoided: Tensor) -> Tensor:
+        """The sorted keys of the entities at most ``k`` hops from each root, by ways that avoid an entity."""
+        span = self.num_entities
+        pairs = torch.arange(len(roots), device=roots.device)
+        walls = pairs * span + avoided
+        walls = walls[roots != avoided]
+        seen = frontier = pairs * span + roots
+        for _ in range(self.num_hops):
+            steps = self.neighbours.take_rows(frontier % span)
+            reached = torch.unique((frontier // span)[steps.rows] * span + steps.columns)
+            frontier = reached[~_is_in(reached, seen) & ~_is_in(reached, walls)]
+            seen = torch.cat([seen, frontier]).sort().values
+        return seen
+
+    def _induced(self, keys: Tensor, heads: Tensor, relations: Tensor, tails: Tensor) -> EnclosingSubgraphs:
+        """All facts among the nodes ``keys``, but those asked about; no labels yet."""
+        span = self.num_entities
+        pair_of_node, nodes = keys // span, keys % span
+        pairs = torch.arange(len(heads), device=heads.device)
+        found = self.facts.take_rows(nodes)
+        places = SparsePattern(self.facts.offsets, torch.arange(self.facts.num_edges, device=keys.device), span)
+        types = self.fact_types[places.take_rows(nodes).columns]
+        sources, objects = found.rows, found.columns
+        target_keys = pair_of_node[sources] * span + objects
+        pair = pair_of_node[sources]
+        is_asked = (nodes[sources] == heads[pair]) & (objects == tails[pair]) & (types == relations[pair])
+        kept = _is_in(target_keys, keys) & ~is_asked
+        return EnclosingSubgraphs(
+            nodes,
+            pair_of_node,
+            keys.new_empty(0, 2),
+            torch.searchsorted(keys, pairs * span + heads),
+            torch.searchsorted(keys, pairs * span + tails),
+            sources[kept],
+            types[kept],
+            torch.searchsorted(keys, target_keys[kept]),
+        )
+
+
+def _pattern(keys: Tensor, span: int) -> SparsePattern:
+    counts = torch.bincount(keys // span, minlength=span)
+    return SparsePattern(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), keys % span, span)
+
+
+def _is_in(keys: Tensor, others: Tensor) -> Tensor:
+    """Which keys are among ``others``, which are sorted."""
+    if not len(others):
+        return torch.zeros_like(keys, dtype=torch.bool)
+    place = torch.searchsorted(others, keys).clamp_(max=len(others) - 1)
+    return others[place] == keys
+
+
+def _distances(subgraphs: EnclosingSubgraphs, roots: Tensor, avoided: Tensor, num_hops: int) -> Tensor:
+    """Hops from the root of each pair, facts being passed either way; ``num_hops + 1`` where there are more."""
+    far = num_hops + 1
+    is_wall = torch.zeros_like(subgraphs.nodes, dtype=torch.bool)
+    is_wall[avoided[avoided != roots]] = True
+    distances = torch.full_like(subgraphs.nodes, far)
+    distances[roots] = 0
+    ends = torch.cat([subgraphs.sources, subgraphs.targets]), torch.cat([subgraphs.targets, subgraphs.sources])
+    is_open = ~(is_wall[ends[0]] | is_wall[ends[1]])
+    begin, end = ends[0][is_open], ends[1][is_open]
+    for _ in range(num_hops):
+        distances = distances.scatter_reduce(0, end, distances[begin] + 1, "amin").clamp_(max=far)
+    return distances
+
+
+def _pruned(subgraphs: EnclosingSubgraphs, labels: Tensor, kept: Tensor) -> EnclosingSubgraphs:
+    """The nodes that are kept, the pairs' own among them, and the edges between them."""
+    place = kept.cumsum(0) - 1
+    edges = kept[subgraphs.sources] & kept[subgraphs.targets]
+    return EnclosingSubgraphs(
+        subgraphs.nodes[kept],
+        subgraphs.pair_of_node[kept],
+        labels[kept],
+        place[subgraphs.heads],
+        place[subgraphs.tails],
+        place[subgraphs.sources[edges]],
+        subgraphs.types[edges],
+        place[subgraphs.targets[edges]],
+    )

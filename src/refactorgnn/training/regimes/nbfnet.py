@@ -1,0 +1,69 @@
+"""Training NBFNet: facts are asked about while they, and what gives them away, are not in the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from refactorgnn.models.rivals.nbfnet import NBFNet, edges_from_subjects
+from refactorgnn.ops.relational import TypedEdges
+from refactorgnn.training.regimes.asking import AskedFacts, AskingRegime
+from refactorgnn.training.rivals.nbfnet import NBFNetConfig
+
+
+class NBFNetRegime(AskingRegime):
+    """Questions go through a graph that lacks the facts of the whole batch.
+
+    The loss is binary cross-entropy, of the true answer and of wrong ones weighted by their own scores (as in `Sun et
+    al., 2019 <https://arxiv.org/abs/1902.10197>`_), the truth and the wrong ones one half each.
+    """
+
+    model: NBFNet
+    config: NBFNetConfig
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.edges = edges_from_subjects(self.known.to(self.device))
+
+    def total_loss(self, mine: AskedFacts, batch: AskedFacts) -> Tensor:  # noqa: D102
+        edges = without_facts(self.edges, batch.questions, between=self.config.remove_one_hop)
+        subjects, relations, truth = mine.questions.unbind(1)
+        candidates = torch.cat([truth[:, None], mine.negatives.clamp(min=0)], dim=1)
+        scores = self.model(edges, subjects, relations, candidates)
+        return adversarial_loss(scores[:, 0], scores[:, 1:], mine.negatives >= 0, self.config.temperature)
+
+
+def adversarial_loss(truth: Tensor, others: Tensor, is_real: Tensor, temperature: float) -> Tensor:
+    """The summed loss of questions: ``½ (−log σ(truth) − Σ_j w_j log σ(−others_j))``, ``w = softmax(others / T)``.
+
+    Args:
+        truth: Scores of the true answers; shape ``(num_questions,)``.
+        others: Scores of wrong answers; shape ``(num_questions, num_negatives)``.
+        is_real: Which of them count; same shape.
+        temperature: ``T``.
+    """
+    logits = (others.detach() / temperature).masked_fill(~is_real, -torch.inf)
+    weights = torch.softmax(logits, dim=1).nan_to_num(0.0)  # a question without any wrong answer has no weights
+    return 0.5 * (softplus(-truth) + (weights * softplus(others)).sum(1)).sum()
+
+
+def without_facts(edges: TypedEdges, facts: Tensor, *, between: bool) -> TypedEdges:
+    """The edges less those of some facts, in both directions.
+
+    Args:
+        edges: Facts and their reciprocals.
+        facts: The facts to remove, some of them reciprocal; shape ``(num_facts, 3)``.
+        between: Remove all edges between their entities, not only theirs.
+    """
+    subjects, relations, objects = facts.unbind(1)
+    num_relations = edges.num_types // 2
+    backwards = (relations + num_relations) % edges.num_types
+    removed = torch.stack([torch.cat([subjects, objects]), torch.cat([objects, subjects])])
+    keys, removed_keys = edges.sources * edges.num_nodes + edges.targets, removed[0] * edges.num_nodes + removed[1]
+    if not between:
+        keys = keys * edges.num_types + edges.types
+        removed_keys = removed_keys * edges.num_types + torch.cat([relations, backwards])
+    return edges.keep(~torch.isin(keys, removed_keys))

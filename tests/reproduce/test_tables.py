@@ -43,7 +43,8 @@ def test_every_published_figure_stands_in_a_table() -> None:
     counts = {}
     for table in TABLES.values():
         for metric in table.metrics:
-            rows = [*table.rows, *map(Row, table.rivals)]
+            names = {row.name for row in table.rows}
+            rows = [*table.rows, *(Row(name) for name in table.rivals if name not in names)]
             cells = [(row, column) for row in rows for column in table.columns if has_cell(row, column)]
             counts[table.name, metric.title] = sum(published(metric, *cell) is not None for cell in cells)
     assert counts == {

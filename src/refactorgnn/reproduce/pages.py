@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from refactorgnn.reproduce.costs import Cost, used_records
@@ -110,13 +110,13 @@ def _metric_table(table: Table, metric: Metric, cells: list[Cell], num_seeds: in
     for row in measured:
         in_row = [found.get((row.name, column)) for column in table.columns]
         lines.append("| " + " | ".join([row.name, *(_cell(cell, num_seeds) for cell in in_row)]) + " |")
-    return lines + _rivals(table, metric)
+    return lines + _rivals(table, metric, {row.name for row in measured})
 
 
-def _rivals(table: Table, metric: Metric) -> list[str]:
-    """Rows of other papers, where the paper has them for this metric."""
+def _rivals(table: Table, metric: Metric, measured: Set[str]) -> list[str]:
+    """Rows of other papers that are not measured, where there are figures of this metric."""
     lines = []
-    for name in table.rivals:
+    for name in (name for name in table.rivals if name not in measured):
         cells = [Cell.published_only(Row(name), column, metric) for column in table.columns]
         if any(cell.published for cell in cells):
             figures = [published_text(cell.published) for cell in cells]

@@ -255,8 +255,7 @@ def _draw_panel(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     axes.set_title(panel.title)
     if panel.logarithmic == "x":
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+        _make_x_logarithmic(axes, panel)
     else:
         if panel.logarithmic:
             _make_logarithmic(axes, panel)
@@ -284,6 +283,17 @@ def _draw_series(axes: Axes, series: Series) -> Any:
         capsize=3,
         markerfacecolor=colour if series.kind == "solid" else "white",
     )
+
+
+def _make_x_logarithmic(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    places = [x for series in panel.series for x in series.x]
+    steps = (1.0, 2.0, 5.0) if max(places) < 100 * min(places) else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=steps))
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _make_logarithmic(axes: Axes, panel: Panel) -> None:

@@ -144,7 +144,7 @@ class Table:
         rows: Its rows.
         columns: Its columns.
         metrics: What is shown, each in a table of its own.
-        rivals: Rows that the paper took from other papers: shown, not measured.
+        rivals: Rows of other papers: shown with their published figures, unless they are measured.
     """
 
     name: str
@@ -382,6 +382,7 @@ _ALL = (
             Metric("parameters", "training", "num_parameters"),
             Metric("peak memory, MB", "costs", "peak_memory_mb"),
         ),
+        rivals=("NBFNet", "GraIL", "Neural-LP", "DRUM"),
     ),
 )
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

@@ -10,10 +10,11 @@ import typer
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson
 from refactorgnn.cli.output import print_json, print_table
+from refactorgnn.training.setting_types import shown
 
 
 def rules(
-    run: Annotated[Path, typer.Argument(help="A run folder made by train --model rulen.")],
+    run: Annotated[Path, typer.Argument(help="A run folder made by train --model rulen, neural-lp or drum.")],
     relation: Annotated[str | None, typer.Option(help="The relation that rules are about.", show_default="all")] = None,
     k: Annotated[int, typer.Option("-k", help="How many rules.")] = 20,
     as_json: AsJson = False,
@@ -21,6 +22,7 @@ def rules(
     """Show the rules that a run has learned, the most confident first.
 
     X, A, B and Y are variables. Rules that name entities say nothing about graphs without these.
+    Neural-LP and DRUM count nothing: their confidence is their attention to a rule.
     Why a rule says an answer: refactorgnn explain.
 
     Example: refactorgnn rules runs/rules --relation borders -k 5
@@ -30,5 +32,5 @@ def rules(
         print_json([one.to_dict() for one in found])
         return
     about = "" if relation is None else f" about {relation}"
-    rows = [[one.confidence, one.support, one.groundings, one.text] for one in found]
+    rows = [[one.confidence, shown(one.support), shown(one.groundings), one.text] for one in found]
     print_table(f"{len(found)} rules{about}", ["confidence", "support", "of", "rule"], rows)

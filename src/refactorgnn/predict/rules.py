@@ -1,4 +1,4 @@
-"""Rules in words: those that a run of RuleN has learned, and those that say an answer, with a path that shows it."""
+"""Rules in words: those that a run has learned, and those that say an answer, with a path that shows it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
-from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.rivals.rule_scorer import ANY, RuleScorer, RuleTable
 from refactorgnn.models.rivals.rulen import RuleN
+from refactorgnn.models.rivals.rules_protocol import LearnedRules
 from refactorgnn.runs import Run
 
+RULE_MODELS = ("rulen", "neural-lp", "drum")
 _FIRST, _LAST, _BETWEEN = "X", "Y", "AB"
 
 
@@ -25,16 +26,16 @@ class RuleInWords:
     Args:
         text: The rule, ``head ← body``; what is written in capitals X, A, B, Y is a variable.
         relation: The relation of the head.
-        support: How often it was right in the training graph.
-        groundings: How often its body held there (in a sample, if the run counted one).
-        confidence: ``support / (groundings + laplace)``.
+        support: How often it was right in the training graph; None for a model that learns rules without counting.
+        groundings: How often its body held there (in a sample, if the run counted one); None likewise.
+        confidence: ``support / (groundings + laplace)``; of rules that were not counted, the model's attention to them.
         has_constants: Whether it names entities, so that it says nothing about graphs that do not have them.
     """
 
     text: str
     relation: str
-    support: int
-    groundings: int
+    support: int | None
+    groundings: int | None
     confidence: float
     has_constants: bool
 
@@ -72,11 +73,33 @@ def learned_rules(run: Run, relation: str | None = None, k: int = 20) -> list[Ru
         k: How many.
 
     Raises:
-        UserError: if it is no run of RuleN, or has no such relation.
+        UserError: if its model has no rules, or no such relation.
     """
     if k < 1:
         raise UserError(f"k={k} shows no rule: choose 1 or more.")
-    graph, table = run.graph, _model(run).table()
+    model: object = run.load_model() if run.config.model in RULE_MODELS else None
+    if isinstance(model, RuleN):
+        return _counted_rules(model.table(), run.graph, relation, k)
+    if isinstance(model, LearnedRules):
+        return _attended_rules(model, run.graph, relation, k)
+    raise UserError(
+        f"{run.path} is a run of {run.config.model}, which has no rules: choose a run of {' or '.join(RULE_MODELS)}."
+    )
+
+
+def _attended_rules(model: LearnedRules, graph: KnowledgeGraph, relation: str | None, k: int) -> list[RuleInWords]:
+    """The rules of a model that learns them by attention."""
+    heads = range(graph.num_relations) if relation is None else [graph.relations.id(relation)]
+    found = [
+        RuleInWords(rule.in_words(head, graph.relations), graph.relations[head], None, None, rule.confidence, False)
+        for head in heads
+        for rule in model.rules(head, k)
+    ]
+    return sorted(found, key=lambda rule: -rule.confidence)[:k]
+
+
+def _counted_rules(table: RuleTable, graph: KnowledgeGraph, relation: str | None, k: int) -> list[RuleInWords]:
+    """The rules of a model that mines and counts them."""
     # A path rule is in the table a second time, read backwards, as a rule of the reciprocal.
     is_shown = (table.heads < graph.num_relations) | (torch.arange(len(table.heads)) >= table.num_paths)
     if relation is not None:
@@ -95,14 +118,6 @@ def learned_rules(run: Run, relation: str | None = None, k: int = 20) -> list[Ru
         )
         for rule in chosen
     ]
-
-
-def _model(run: Run) -> RuleN:
-    if run.config.model != "rulen":
-        raise UserError(f"{run.path} is a run of {run.config.model}, which has no rules: choose a run of rulen.")
-    model: LinkPredictor = run.load_model()
-    assert isinstance(model, RuleN)
-    return model
 
 
 def rule_text(table: RuleTable, rule: int, graph: KnowledgeGraph) -> str:

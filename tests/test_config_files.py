@@ -97,7 +97,10 @@ def test_a_dataset_is_needed_from_somewhere(cli: Cli, tiny: Path, tmp_path: Path
         ("model: [refactor]\n", ["unknown model \"['refactor']\""]),
         ("scorer: dismult\n", ["unknown scorer 'dismult'", "did you mean 'distmult'"]),
         ("scorer: complex\ndim: 7\n", ["scorer 'complex' cannot use dim=7"]),
-        ("layers: 3\n", ["setting 'layers' belongs to models refactor, rgcn and gat", "leave it out for lookup"]),
+        (
+            "layers: 3\n",
+            ["setting 'layers' belongs to models refactor, rgcn, gat, nbfnet and grail", "leave it out for lookup"],
+        ),
         ("description: [a, b]\n", ["the description cannot be ['a', 'b']", "write a sentence"]),
         ("description:\n", ["the description cannot be None", "write a sentence"]),
         ("dim: 8\nseed: 1\ndim: 9\n", [", line 3: 'dim' is given twice, first in line 1; keep one"]),
@@ -141,7 +144,9 @@ def test_a_mistake_in_the_options_beside_a_file(cli: Cli, tiny: Path, tmp_path: 
     cli("train", "--config", path, "--batch-size", "7").refused("'batch_size' belongs to models lookup, forgetting")
     cli("train", "--config", path, "--model", "refactr").refused("unknown model 'refactr'", "did you mean 'refactor'")
     cli("train", "--config", path, "--model", "lookup").refused(
-        path, "setting 'layers' belongs to models refactor, rgcn and gat, not to lookup", "keep the file's model"
+        path,
+        "setting 'layers' belongs to models refactor, rgcn, gat, nbfnet and grail, not to lookup",
+        "keep the file's model",
     )
 
 

@@ -200,7 +200,5 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], proble
 
 
 def test_a_run_without_rules_says_so(tiny_run: refactorgnn.Run) -> None:
-    with pytest.raises(
-        UserError, match=r"has no rules: choose a run of rulen or neural-lp or drum\.$"
-    ):
+    with pytest.raises(UserError, match=r"has no rules: choose a run of rulen or neural-lp or drum\.$"):
         refactorgnn.rules(tiny_run)

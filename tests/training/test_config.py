@@ -13,7 +13,7 @@ from refactorgnn.training.config import TrainConfig
     [
         (
             {"model": "lookup", "layers": 3},
-            "setting 'layers' belongs to models refactor, rgcn and gat: leave it out for lookup",
+            "setting 'layers' belongs to models refactor, rgcn, gat, nbfnet and grail: leave it out for lookup",
         ),
         ({"model": "refactor", "batch_size": 3}, "setting 'batch_size' belongs to models lookup, forgetting"),
         ({"model": "refactor", "features": "txt"}, "unknown features 'txt': did you mean 'text'"),

@@ -39,6 +39,7 @@ class Combobox(Element, component="combobox.js"):
     ) -> None:
         super().__init__()
         self._search, self._workers = search, workers
+        self._latest = ""
         self.value = ""
         self._props.update(label=label, placeholder=placeholder, text="", version=0, options=[], answered="")
         self.on("typed", self._typed)
@@ -60,9 +61,11 @@ class Combobox(Element, component="combobox.js"):
         self.value = str(event.args["name"])
 
     async def _suggest(self, event: GenericEventArguments) -> None:
-        text = str(event.args)[:_MOST_CHARACTERS]
+        text = self._latest = str(event.args)[:_MOST_CHARACTERS]
         with suppress(TooBusyError):  # suggestions can be done without
             found = await self._workers.quick(lambda: self._search(text, _MOST_SUGGESTIONS))
+            if text != self._latest:  # threads may finish in another order, and this is no longer wanted
+                return
             self._props["options"] = [{"name": one.name, "label": one.label, "hint": hint(one)} for one in found]
             self._props["answered"] = text
             self.update()

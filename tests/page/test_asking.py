@@ -50,12 +50,15 @@ def assert_same(shown: list[dict[str, str | float]], answers: list[Answer]) -> N
 
 
 def test_a_question_by_keyboard_alone(desktop: Visitor, predictor: Predictor) -> None:
-    page = desktop.open()
-    order = []
-    for _ in range(9):
-        page.keyboard.press("Tab")
-        order.append(page.evaluate(f"{FOCUSED}.innerText || {FOCUSED}.labels?.[0]?.innerText"))
-    assert order == ["Skip to main content", "refactorgnn", "Ask", "Add", "About", "Tail", "Head", "Relation", "Head"]
+    expected = ["Skip to main content", "refactorgnn", "Ask", "Add", "About", "Tail", "Head", "Relation", "Head"]
+    for _ in range(2):  # on a busy machine the page may still be drawn under the first walk, which then loses its place
+        page, order = desktop.open(), []
+        for _ in expected:
+            page.keyboard.press("Tab")
+            order.append(page.evaluate(f"{FOCUSED}.innerText || {FOCUSED}.labels?.[0]?.innerText"))
+        if order == expected:
+            break
+    assert order == expected
     assert page.evaluate(f"getComputedStyle({FOCUSED}).outlineStyle") == "solid"  # one sees where one is
     head = page.get_by_role("combobox", name="Head")
     head.press_sequentially("portug")

@@ -147,15 +147,8 @@ def _messages(
     if queries.weights is not None:
         surprise = surprise * queries.weights
     to_objects = sum_neighbours(answers.transposed, Q, surprise[answers.to_transposed].to(Q.dtype))
-    return sum_neighbours(answers, K, _edge_weights(queries, Q.dtype)[0]), to_objects
-
-
-def _edge_weights(queries: QueryIndex, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """What each fact counts, in the order of the queries and in that of the objects; None: 1 each."""
-    if queries.weights is None:
-        return None, None
-    weights = queries.weights.to(dtype)
-    return weights, weights[queries.answers.to_transposed]
+    weights = None if queries.weights is None else queries.weights.to(Q.dtype)
+    return sum_neighbours(answers, K, weights), to_objects
 
 
 def _own_candidate_term(

@@ -16,7 +16,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.evaluation import evaluate_ranking, expected_outcomes, outcomes, rank_triples
 from refactorgnn.evaluation.counting import ThresholdCounter
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
-from refactorgnn.evaluation.ranking import Ranks, both_directions
+from refactorgnn.evaluation.ranking import Ranks
 from refactorgnn.evaluation.sampling import draw_without
 from refactorgnn.ops import SparsePattern
 
@@ -245,7 +245,7 @@ def test_batches_of_a_gpu_count_what_a_cpu_counts(rows: int) -> None:
     triples = graph.triples("valid", "test")
     for known in (graph.queries(), graph.queries("train")):
         expected = rank_triples(predictor, graph, triples, known=known)
-        batches = question_batches(both_directions(triples, graph), known, rows, torch.device("cpu"))
+        batches = question_batches(graph.with_reciprocals(triples), known, torch.device("cpu"), rows)
         ranks = Ranks.from_counts(triples, count_all(predictor, batches))
         for name in ("relations", "is_head", "better", "equal", "candidates"):
             assert getattr(ranks, name).tolist() == getattr(expected, name).tolist(), name
@@ -255,6 +255,6 @@ def test_a_truth_that_is_no_number_is_refused_by_the_batches_of_a_gpu() -> None:
     graph = load_graph("countries_part_ind")
     predictor = TableScorer(torch.full((graph.num_entities, 2 * graph.num_relations, graph.num_entities), torch.nan))
     triples = graph.triples("valid")
-    batches = question_batches(both_directions(triples, graph), graph.queries(), 100, torch.device("cpu"))
+    batches = question_batches(graph.with_reciprocals(triples), graph.queries(), torch.device("cpu"), 100)
     with pytest.raises(UserError, match="not numbers"):
         Ranks.from_counts(triples, count_all(predictor, batches))

@@ -18,7 +18,7 @@ from refactorgnn.bench.cases import Case, graph_of
 from refactorgnn.bench.floors import Floor, Products, layer_and_backward_products, layer_products, score_products
 from refactorgnn.bench.rivals import Rival, published, pyg_evaluation, pykeen_evaluation
 from refactorgnn.bench.timing import Contestant, nothing
-from refactorgnn.data.graph import KnowledgeGraph, reciprocal
+from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.devices import usable_device
 from refactorgnn.evaluation import rank_triples
@@ -207,7 +207,7 @@ def _evaluation(bench: _Bench) -> Contest:
     dtype = torch.bfloat16 if case.precision == "bf16" else torch.float32
     scorer = EmbeddingScorer(make_scorer("distmult", case.dim), states.to(dtype), relations.to(dtype))
     triples, known = graph.triples("test"), graph.queries()
-    questions = torch.cat([triples, reciprocal(triples, graph.num_relations)])
+    questions = graph.with_reciprocals(triples)
     num_distinct = len(questions[:, :2].unique(dim=0))
     budget = bench.memory_budget(DEFAULT_RANKING_BUDGET)
     return Contest(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from refactorgnn.data.graph import KnowledgeGraph, reciprocal
+from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.interop import to_pykeen
 from refactorgnn.data.queries import QueryIndex
 
@@ -116,7 +116,7 @@ def pyg_evaluation(graph: KnowledgeGraph, states: Tensor, relations: Tensor, tri
     """
     from torch_geometric.nn.kge import DistMult  # slow to import
 
-    questions = torch.cat([triples, reciprocal(triples, graph.num_relations)])
+    questions = graph.with_reciprocals(triples)
     affordable = max(1, min(_MOST_PYG_QUESTIONS, _MOST_PYG_NUMBERS // states.numel()))
     places = torch.linspace(0, len(questions) - 1, min(affordable, len(questions))).long()
     asked = questions[places].to(states.device)

@@ -14,7 +14,11 @@ from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.models.base import QueryScorer
+from refactorgnn.ops.chunked import rows_within
 from refactorgnn.ops.sparse import SparsePattern
+
+# Score matrices alive at once: the scores, and the outcomes of two comparisons.
+_BUFFERS = 3
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,20 @@ class QuestionBatch:
         return torch.stack([better, equal, self.candidates])
 
 
-def question_batches(questions: Tensor, known: QueryIndex, rows: int, device: torch.device) -> Iterator[QuestionBatch]:
-    """Batches of at most ``rows`` questions on ``device``.
+def question_batches(
+    questions: Tensor, known: QueryIndex, device: torch.device, rows: int | None = None
+) -> Iterator[QuestionBatch]:
+    """Batches of questions on ``device``.
 
     Args:
         questions: ``(subject, relation, answer)``, shape ``(num_questions, 3)``.
         known: The facts whose objects are not counted as mistakes.
-        rows: The most questions of a batch.
         device: Where to rank.
+        rows: The most questions of a batch; None: as many as the device's memory budget allows.
     """
     known = known.to(device)
+    if rows is None:
+        rows = rows_within(None, known.num_entities, _BUFFERS, device=device)
     for part in questions.to(device).split(rows):
         subjects, relations, truth = part.unbind(1)
         found = known.find(subjects, relations)

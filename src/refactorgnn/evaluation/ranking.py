@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from refactorgnn.data.graph import KnowledgeGraph, reciprocal
+from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.counting import ThresholdCounter
@@ -33,7 +33,6 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 DEFAULT_RANKING_BUDGET = 64 * 2**20
 # Score matrices alive at once: the scores, and the byte mask with what NumPy needs to sum it.
 _BUFFERS = 2
-_GPU_BUFFERS = 3
 _NO_NUMBERS = "the model's scores are not numbers (NaN): train it again with a smaller learning rate."
 
 
@@ -119,7 +118,7 @@ def rank_triples(
             f"{graph.num_entities:,}: bind the model to this graph first."
         )
     known = graph.queries() if known is None else known
-    questions = both_directions(triples, graph)
+    questions = graph.with_reciprocals(triples)
     if predictor.device.type == "cuda" and num_negatives is None:
         return _ranked_on_gpu(predictor, triples, questions, known, progress)
     rows = rows_within(memory_budget, graph.num_entities, _BUFFERS)
@@ -138,19 +137,13 @@ def rank_triples(
     return Ranks.from_counts(triples, counts)
 
 
-def both_directions(triples: Tensor, graph: KnowledgeGraph) -> Tensor:
-    """The two questions of each triple, all tails before all heads; shape ``(2 * num_triples, 3)``."""
-    return torch.cat([triples, reciprocal(triples, graph.num_relations)])
-
-
 @torch.no_grad()
 def _ranked_on_gpu(
     predictor: QueryScorer, triples: Tensor, questions: Tensor, known: QueryIndex, progress: bool
 ) -> Ranks:
-    rows = rows_within(None, known.num_entities, _GPU_BUFFERS, device=predictor.device)
     counts = []
     with counting("ranking", len(questions), enabled=progress) as bar:
-        for batch in question_batches(questions, known, rows, predictor.device):
+        for batch in question_batches(questions, known, predictor.device):
             counts.append(batch.count(predictor))
             bar.advance(len(batch.subjects))
     return Ranks.from_counts(triples, torch.cat(counts, dim=1).cpu())

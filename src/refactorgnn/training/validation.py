@@ -9,15 +9,13 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
 from refactorgnn.evaluation.metrics import outcomes
 from refactorgnn.evaluation.protocols import evaluate_ranking
-from refactorgnn.evaluation.ranking import Ranks, both_directions
+from refactorgnn.evaluation.ranking import Ranks
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import RandomFeatures
-from refactorgnn.ops.chunked import rows_within
 from refactorgnn.training.replay import Lane, Replayed
 
 _SPLIT = "valid"
-_BUFFERS = 3
 
 
 class Validation:
@@ -53,10 +51,9 @@ class ReplayedValidation(Validation):
     def __init__(self, model: StateEncoder, graph: KnowledgeGraph, lane: Lane) -> None:
         super().__init__(model, graph)
         device = model.relation_embeddings.device
-        rows = rows_within(None, graph.num_entities, _BUFFERS, device=device)
         self._triples = graph.triples(_SPLIT)
-        questions = both_directions(self._triples, graph)
-        self._batches = list(question_batches(questions, graph.queries(), rows, device))
+        questions = graph.with_reciprocals(self._triples)
+        self._batches = list(question_batches(questions, graph.queries(), device))
         for part in model.features.modules():
             if isinstance(part, RandomFeatures):
                 part.hold(graph, graph.queries("train").to(device), range(model.num_draws))

@@ -243,7 +243,7 @@ def test_a_mistake_that_several_processes_make_is_told_once(strategy: str, tiny:
     settings = ("--accelerator", "cpu", "--devices", "2", "--strategy", strategy, *QUICK_OPTIONS)
     diverging = ("--learning-rate", "1e30", "--optimizer", "adam", "--epochs", "20")
     command = [sys.executable, "-m", "refactorgnn", "train", tiny, "--out", tmp_path / "run", *settings, *diverging]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     Outcome(ended.returncode, ended.stdout, ended.stderr).refused("the loss is not a number", "smaller learning rate")
 
 

@@ -179,6 +179,19 @@ def test_a_mistake_in_a_process_is_one_sentence_to_the_caller(tiny: Path, tmp_pa
     assert str(caught.value) == "the loss is not a number in epoch 2: choose a smaller learning rate or init scale."
 
 
+def fail_beside_one_that_waits(fabric: Fabric) -> None:
+    """The first process makes a mistake while the other waits for a message that never comes."""
+    if fabric.global_rank == 0:
+        raise UserError("a mistake of the first process.")
+    torch.distributed.recv(torch.zeros(1), src=0)
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_waits_for_no_other() -> None:
+    with pytest.raises(UserError, match="a mistake of the first process"):
+        launch(make_fabric(TrainConfig(dataset="any", model="lookup", **TWO)), fail_beside_one_that_waits)
+
+
 # The command -------------------------------------------------------------------------------------------------------
 
 

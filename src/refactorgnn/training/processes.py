@@ -11,6 +11,7 @@ import atexit
 import inspect
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ for _module, _level in (
     logging.getLogger(_module).setLevel(_level)
 # How the processes of each strategy begin: by this command again, by a fresh interpreter, by a fork.
 _START_METHODS: dict[str, Any] = {"auto": "spawn", "ddp": "popen", "ddp_spawn": "spawn", "ddp_fork": "fork"}
+# The interface by which the processes of one machine reach each other, by its names on Linux and macOS.
+_LOOPBACKS = {"lo", "lo0"}
 # Where the processes of strategy ddp find the folder for their complaints; the others are told by an argument.
 _COMPLAINTS = "REFACTORGNN_COMPLAINTS"
 
@@ -142,11 +145,12 @@ def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> No
         return
     # DDP warns that features are used in the first step after all; the processes to come inherit this.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    _stay_on_this_machine()
     if is_helper():
         _help(fabric, function, *arguments)
     with tempfile.TemporaryDirectory() as folder:
         complaints = Path(folder)
-        helpers = getattr(fabric.strategy.launcher, "procs", None)  # which only the launcher of strategy ddp has
+        helpers = _helpers(fabric)
         if helpers is not None:
             os.environ[_COMPLAINTS] = folder
             atexit.register(_end, helpers)
@@ -155,6 +159,24 @@ def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> No
         except Exception as error:
             _raise_first(complaints, error)
             raise
+
+
+def _helpers(fabric: Fabric) -> list[subprocess.Popen[bytes]] | None:
+    """The processes that this one has begun, where it is the first of them; None where all of them are begun alike.
+
+    Only the launcher of strategy ddp has them.
+    """
+    return getattr(fabric.strategy.launcher, "procs", None)
+
+
+def _stay_on_this_machine() -> None:
+    """Let the processes talk over the loopback interface.
+
+    Left alone, Gloo asks the network for the address of this machine's name, and waits where that leads nowhere.
+    """
+    for _, name in socket.if_nameindex():
+        if name in _LOOPBACKS:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 def _end(helpers: list[subprocess.Popen[bytes]]) -> None:
@@ -184,11 +206,17 @@ def _help(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> NoR
 
 
 def _guarded(fabric: Fabric, function: Callable[..., None], complaints: Path, *arguments: Any) -> None:
-    """Leave a user's mistake where the first process finds it: an exception does not survive the end of its process."""
+    """Leave a user's mistake where the first process finds it: an exception does not survive the end of its process.
+
+    A process that has left one ends at once where another waits for its end: taking down what connects them is itself
+    done in concert, and the others may be anywhere.
+    """
     try:
         function(fabric, *arguments)
     except UserError as error:
         (complaints / str(fabric.global_rank)).write_text(str(error), encoding="utf-8")
+        if _helpers(fabric) is None:
+            os._exit(1)
         raise
     finally:
         torch.distributed.destroy_process_group()  # its threads must not outlive the process

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from refactorgnn.ops import passes
+
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
 GPU_MEMORY_BUDGET = 1024 * 2**20
@@ -123,11 +125,10 @@ def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     narrow = {left.dtype, right.dtype} & {torch.bfloat16, torch.float16}
     if narrow and left.is_cuda:
         dtype = narrow.pop()
-        product = torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32)
-        return product if out is None else out.copy_(product)
+        return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32, out=out)
     if narrow:
         left, right = left.float(), right.float()
-    return torch.mm(left, right) if out is None else torch.mm(left, right, out=out)
+    return torch.mm(left, right, out=out)
 
 
 def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -143,16 +144,6 @@ def chunks(num_rows: int, rows: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, num_rows))
 
 
-def softmax_(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """``(P, logsumexp)`` of a chunk of scores.
-
-    The normaliser is read off the largest probability, which is at least ``1/|V|`` and so never underflows: one pass
-    of exponentials instead of two.
-    """
-    P = torch.softmax(scores, dim=1)
-    return P, scores.amax(dim=1) - P.amax(dim=1).log()
-
-
 class _SoftmaxProducts(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -165,7 +156,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
         for chunk in chunks(queries.shape[0], rows):
             q = queries[chunk]
-            P, lse[chunk] = softmax_(keys.scores(q))
+            P, lse[chunk] = passes.softmax(keys.scores(q), keys.num_real, q.dtype)
             expected[chunk] = matmul(P, keys.padded)
             add_matmul_(pulled, P.T, weights[chunk, None] * q)
         ctx.save_for_backward(queries, candidates, weights, lse)

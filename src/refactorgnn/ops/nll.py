@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from refactorgnn.ops import chunked
+from refactorgnn.ops import chunked, passes
 from refactorgnn.ops.precision import mixed_precision
-from refactorgnn.ops.residual import add_at
+from refactorgnn.ops.residual import LEAST_WEIGHT, add_at, scaled_rows
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
-# |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, their exponentials, P and a copy.
-_FILTERED_BUFFERS = 4
+# |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, P and a copy of P.
+_FILTERED_BUFFERS = 3
 # The score of what is no negative: below any other, so that it has no share in the softmax, but no −∞, for a row that
 # has no negatives at all then still has a softmax, which its weight of 0 takes out.
 _HIDDEN = -1e30
@@ -139,7 +139,7 @@ class _FilteredLikelihood(torch.autograd.Function):
             scores = keys.scores(q)
             target_scores = scores[asked.rows, asked.columns]
             scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), _HIDDEN))
-            P, base = chunked.softmax_(scores)
+            P, base = passes.softmax(scores, keys.num_real, q.dtype)
             gap = base[asked.rows] - target_scores
             loss, share = softplus(gap), gap.sigmoid()
             if weights is not None:
@@ -147,9 +147,10 @@ class _FilteredLikelihood(torch.autograd.Function):
                 loss, share = loss * counted, share * counted
             total += loss.sum()
             weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
-            grad_scores = add_at(P.mul_(weight[:, None]), asked, -share)
-            grad_queries[chunk] = chunked.matmul(grad_scores, keys.padded)
-            chunked.add_matmul_(grad_candidates, grad_scores.T, q)
+            # diag(w) (P − Σ/w): the factor of each row goes into what is d wide, not |V| wide.
+            add_at(P, asked, -share / weight.clamp(min=LEAST_WEIGHT)[asked.rows])
+            grad_queries[chunk] = chunked.matmul(P, keys.padded).mul_(weight[:, None])
+            chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight[:, None]))
         grad_candidates = grad_candidates[: keys.num_real]
         ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
         return total

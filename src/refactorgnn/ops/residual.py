@@ -7,8 +7,11 @@ by edge. With ``Ē``, ``Ḡ``, ``l̄`` the derivatives of the loss by the output
 
     M   = −c ∘ (Ē Hᵀ + Q Ḡᵀ)                              the derivative by P
     S̄   = P ∘ (M − rowsum(P ∘ M) + l̄)                     softmax and logsumexp
-    Q̄   = S̄ H + D Ḡ
-    H̄   = S̄ᵀ Q + Dᵀ Ē
+    Q̄   = D Ḡ + S̄ H
+    H̄   = Dᵀ Ē + S̄ᵀ Q
+
+``M``, ``Q̄`` and ``H̄`` are sums of two products each: one product of operands side by side, which reads and writes the
+wide matrices once. ``D`` and ``S̄`` are kept row after row for that.
 """
 
 from __future__ import annotations
@@ -19,15 +22,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from refactorgnn.ops import chunked
+from refactorgnn.ops import chunked, passes
 from refactorgnn.ops.sparse import SparsePattern
 
-# |V|-wide buffers alive at once in a forward chunk (E, and a narrow copy for half-precision products) and in a backward
-# chunk (P, M and a temporary).
+# |V|-wide buffers alive at once in a forward chunk (the scores, and a narrow copy for half-precision products) and in a
+# backward chunk (D and S̄, and as much again: a temporary, or narrow copies).
 _FORWARD_BUFFERS = 2
 _BACKWARD_BUFFERS = 3
 # Below any weight that counts.
-_LEAST = 1e-30
+LEAST_WEIGHT = 1e-30
 
 
 def residual_products(
@@ -41,23 +44,20 @@ def residual_products(
 
 
 def add_at(matrix: Tensor, pattern: SparsePattern, values: Tensor) -> Tensor:
-    """``matrix[i, o] += value`` for each edge ``(i, o)`` of the pattern, in place; ``matrix`` is contiguous."""
-    matrix.view(-1).index_add_(0, pattern.rows * matrix.shape[1] + pattern.columns, values)
+    """``matrix[i, o] += value`` for each edge ``(i, o)`` of the pattern, in place; no row is broken up in memory."""
+    stride = matrix.stride(0)
+    flat = matrix.as_strided(((matrix.shape[0] - 1) * stride + matrix.shape[1],), (1,))
+    flat.index_add_(0, pattern.rows * stride + pattern.columns, values.to(matrix.dtype))
     return matrix
+
+
+def scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
+    """The rows times a factor each, in the type of the rows."""
+    return (rows * factors).to(rows.dtype)
 
 
 class _Facts:
     """``A`` and ``c``, chunk by chunk."""
-
-    def scaled_residual_(self, E: Tensor, normaliser: Tensor, chunk: slice) -> Tensor:
-        """Make ``E − Z/c A`` of the exponentials ``E = Z P``, in place; returns ``−c/Z``, which makes ``D`` of it.
-
-        A row without facts has ``D = 0``: its factor is 0, and its share of ``A`` is empty or of weight 0.
-        """
-        counts, answers = self.counts[chunk], self.answers.slice_rows(chunk)
-        share = torch.where(counts > 0, normaliser / counts.clamp(min=_LEAST), 0)
-        add_at(E, answers, -self.weights[self.answers.edges_of(chunk)] * share[answers.rows])
-        return -(counts / normaliser)[:, None]
 
     def __init__(self, answers: SparsePattern, weights: Tensor | None, dtype: torch.dtype) -> None:
         self.answers = answers
@@ -66,15 +66,51 @@ class _Facts:
         if weights is not None:
             self.counts = torch.zeros_like(self.counts).index_add_(0, answers.rows, self.weights)
 
-    def residual_(self, P: Tensor, chunk: slice) -> Tensor:
-        """``A − diag(c) P``, in the place of ``P``."""
-        P.mul_(-self.counts[chunk, None])
-        return add_at(P, self.answers.slice_rows(chunk), self.weights[self.answers.edges_of(chunk)])
+    def residual(self, scores: Tensor, keys: chunked.Keys, chunk: slice) -> tuple[Tensor, Tensor, Tensor | None]:
+        """``D``, but for a factor of each row, which is None where it is 1; and ``logsumexp``; spoils the scores."""
+        kernels = passes.kernels_for(scores)
+        if kernels is None:
+            return self._residual_(scores, chunk)
+        narrow = keys.padded.dtype
+        D = scores if scores.dtype == narrow else torch.empty_like(scores, dtype=narrow)
+        lse = kernels.softmax(scores, keys.num_real, -self.counts[chunk], D)
+        return self._add_answers(D, chunk), lse, None
 
+    def _residual_(self, scores: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """``D = −c/Z (E − Z/c A)`` with the exponentials ``E = Z P``.
 
-def _scaled(rows: Tensor, factors: Tensor) -> Tensor:
-    """The rows times a factor each, in the type of the rows."""
-    return (rows * factors).to(rows.dtype)
+        The factor of each row goes into what is d wide, not ``|V|`` wide. A row without facts has ``D = 0``: its factor
+        is 0, and its share of ``A`` is empty or of weight 0.
+        """
+        largest = scores.amax(dim=1)
+        E = scores.sub_(largest[:, None]).exp_()
+        normaliser = E.sum(dim=1)
+        counts, answers = self.counts[chunk], self.answers.slice_rows(chunk)
+        share = torch.where(counts > 0, normaliser / counts.clamp(min=LEAST_WEIGHT), 0)
+        add_at(E, answers, -self.weights[self.answers.edges_of(chunk)] * share[answers.rows])
+        return E, largest + normaliser.log(), -(counts / normaliser)[:, None]
+
+    def residual_and_score_gradients(
+        self, pair: Tensor, lse: Tensor, grad_lse: Tensor, keys: chunked.Keys, chunk: slice
+    ) -> Tensor:
+        """``(D, S̄)`` of ``(S, M)``: pairs of rows, shape ``(num_rows, 2, num_columns)``; spoils what it is given."""
+        scores, M = pair.unbind(1)
+        kernels = passes.kernels_for(scores)
+        if kernels is None:
+            P = scores.sub_(lse[:, None]).exp_()
+            M.sub_((torch.linalg.vecdot(P, M) - grad_lse)[:, None]).mul_(P)
+            P.mul_(-self.counts[chunk, None])
+            self._add_answers(P, chunk)
+            return pair
+        narrow = keys.padded.dtype
+        found = pair if pair.dtype == narrow else torch.empty_like(pair, dtype=narrow)
+        outs = found[:, 0], found[:, 1]
+        kernels.score_gradients(scores, M, lse, grad_lse.contiguous(), -self.counts[chunk], keys.num_real, outs)
+        self._add_answers(outs[0], chunk)
+        return found
+
+    def _add_answers(self, matrix: Tensor, chunk: slice) -> Tensor:
+        return add_at(matrix, self.answers.slice_rows(chunk), self.weights[self.answers.edges_of(chunk)])
 
 
 class _ResidualProducts(torch.autograd.Function):
@@ -96,15 +132,12 @@ class _ResidualProducts(torch.autograd.Function):
         place = keys.buffer(min(rows, queries.shape[0]), dtype)
         for chunk in chunked.chunks(queries.shape[0], rows):
             q = queries[chunk]
-            scores = keys.scores(q, out=place)
-            largest = scores.amax(dim=1)
-            E = scores.sub_(largest[:, None]).exp_()
-            normaliser = E.sum(dim=1)
-            lse[chunk] = largest + normaliser.log()
-            # D = −c/Z (E − Z/c A): the factor of each row goes into what is d wide, not |V| wide.
-            factor = facts.scaled_residual_(E, normaliser, chunk)
-            wanted[chunk] = chunked.matmul(E, keys.padded).mul_(factor)
-            chunked.add_matmul_(pulled, E.T, _scaled(q, factor))
+            D, lse[chunk], factor = facts.residual(keys.scores(q, out=place), keys, chunk)
+            chunked.matmul(D, keys.padded, out=wanted[chunk])
+            if factor is not None:
+                wanted[chunk].mul_(factor)
+                q = scaled_rows(q, factor)
+            chunked.add_matmul_(pulled, D.T, q)
         ctx.save_for_backward(queries, candidates, weights, lse)
         ctx.answers, ctx.memory_budget = answers, memory_budget
         return lse, wanted, pulled[: keys.num_real]
@@ -113,29 +146,30 @@ class _ResidualProducts(torch.autograd.Function):
     @once_differentiable
     def backward(
         ctx: Any, grad_lse: Tensor, grad_wanted: Tensor, grad_pulled: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
+    ) -> tuple[Tensor, Tensor | None, None, None, None]:
         queries, candidates, weights, lse = ctx.saved_tensors
         keys, facts = chunked.Keys(candidates), _Facts(ctx.answers, weights, lse.dtype)
-        grad_pulled = keys.like(grad_pulled)
+        asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)
+        answering = torch.stack([keys.like(grad_pulled).to(candidates.dtype), keys.padded])
+        # Beside each other, in the order of the sums above: (Ē, Q), (Ḡ, K), and for M the transpose of (K, Ḡ).
+        across = answering.flip(0).transpose(0, 1).flatten(1).T
         grad_queries = torch.empty_like(grad_wanted)
-        grad_candidates = torch.zeros_like(grad_pulled)
+        grad_candidates = keys.zeros(lse.dtype) if ctx.needs_input_grad[1] else None
         rows = chunked.rows_within(
             ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize, queries.device
         )
-        places = [keys.buffer(min(rows, queries.shape[0]), lse.dtype) for _ in range(2)]
+        place = keys.buffer(2 * min(rows, queries.shape[0]), lse.dtype)
         for chunk in chunked.chunks(queries.shape[0], rows):
-            q, grad_w = queries[chunk], grad_wanted[chunk]
-            P = keys.scores(q, out=places[0]).sub_(lse[chunk, None]).exp_()
-            # −c goes into the short factors: a pass over M less.
-            minus = -facts.counts[chunk, None]
-            M = chunked.matmul(_scaled(grad_w, minus), keys.padded.T, out=places[1][: len(q)])
-            chunked.add_matmul_(M, _scaled(q, minus), grad_pulled.T)
-            row_sums = torch.linalg.vecdot(P, M)
-            grad_scores = M.sub_((row_sums - grad_lse[chunk])[:, None]).mul_(P)
-            D = facts.residual_(P, chunk)
-            mine = chunked.matmul(grad_scores, keys.padded)
-            grad_queries[chunk] = chunked.add_matmul_(mine, D, grad_pulled)
-            chunked.add_matmul_(grad_candidates, grad_scores.T, q)
-            chunked.add_matmul_(grad_candidates, D.T, grad_w)
-        grad_candidates = grad_candidates[: keys.num_real]
-        return grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype), None, None, None
+            pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
+            keys.scores(queries[chunk], out=pair[:, 0])
+            # −c goes into the short factor: a pass over M less.
+            scaled = scaled_rows(asked[chunk], -facts.counts[chunk, None, None])
+            chunked.matmul(scaled.flatten(1), across, out=pair[:, 1])
+            pair = facts.residual_and_score_gradients(pair, lse[chunk], grad_lse[chunk], keys, chunk)
+            chunked.matmul(pair.flatten(1), answering.flatten(0, 1), out=grad_queries[chunk])
+            if grad_candidates is not None:
+                chunked.add_matmul_(grad_candidates, pair.flatten(0, 1).T, asked[chunk].flatten(0, 1))
+        grad_queries = grad_queries.to(queries.dtype)
+        if grad_candidates is None:
+            return grad_queries, None, None, None, None
+        return grad_queries, grad_candidates[: keys.num_real].to(candidates.dtype), None, None, None

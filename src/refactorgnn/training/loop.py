@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
+from refactorgnn.interrupts import heard_interrupts
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.forgetting import OPTIMIZERS
@@ -93,6 +94,7 @@ def _train(trainings: Sequence[_Training], *, progress: bool) -> None:
     """Train until all are exhausted, an epoch of each at a time."""
     num_epochs = sum(training.config.epochs for training in trainings)
     with counting("training", num_epochs, enabled=progress) as bar, ExitStack() as stack:
+        raise_interrupt = stack.enter_context(heard_interrupts())
         stack.enter_context(products_as_set(trainings[0].config))
         for training in trainings:
             stack.enter_context(closing(training))
@@ -105,6 +107,7 @@ def _train(trainings: Sequence[_Training], *, progress: bool) -> None:
             for training in active:
                 loss = training.end_epoch()
                 bar.advance(note=f"loss {loss:.3f}, best valid MRR {max(0.0, training.done.best_mrr):.3f}")
+            raise_interrupt()
             active = [training for training in active if not training.is_exhausted]
     for training in trainings:
         training.conclude()

@@ -1,0 +1,172 @@
+"""Triton kernels for what lies between the products of a layer: one reading of the scores, one writing of their use.
+
+The products themselves are left to the library. Between them torch needs a pass over the ``|V|``-wide scores for each
+of the largest score, the difference, the exponential, the sum, the scale and the narrow copy for the next product; here
+it is one kernel, with a program for each row that keeps the row in registers where it fits, and reads it twice where it
+does not.
+
+Only for GPUs; importing this module needs Triton, which torch brings along where it can use it.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# The widest row that a program keeps in registers, and the part of a wider one that it takes at a time.
+_WIDEST = 16_384
+_PART = 4_096
+# Columns that may have been added to the real ones; a row kept in registers is written with them.
+_ALIGNED = 8
+# Numbers of a row that one warp of 32 threads takes, and the most warps of a program.
+_PER_WARP = 1_024
+_MOST_WARPS = 16
+
+
+def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor:
+    """Make the probabilities of each row, times a factor, in the type of ``out``; returns its ``logsumexp``.
+
+    Args:
+        scores: Shape ``(num_rows, num_columns)``, float32, rows not broken up in memory.
+        num_real: The columns that count; in ``out`` the others are 0, whatever their scores.
+        scale: A factor for each row, float32.
+        out: As ``scores``, of any float type; may be the same memory.
+    """
+    lse = torch.empty_like(scale)
+    block, options = _launch_options(num_real)
+    _softmax_kernel[(scores.shape[0],)](
+        scores, scale, out, lse, scores.stride(0), out.stride(0), num_real, scores.shape[1], block, **options
+    )
+    return lse
+
+
+def score_gradients(
+    scores: Tensor, grads: Tensor, lse: Tensor, shift: Tensor, scale: Tensor, num_real: int, outs: tuple[Tensor, Tensor]
+) -> None:
+    """With ``P = exp(scores − lse)`` make ``scale ∘ P`` and ``P ∘ (grads − rowsum(P ∘ grads) + shift)``.
+
+    Args:
+        scores: Shape ``(num_rows, num_columns)``, float32, rows not broken up in memory.
+        grads: The derivative by ``P``; as ``scores``.
+        lse: ``logsumexp(scores)``, for each row.
+        shift: The derivative by ``lse``, for each row.
+        scale: A factor for each row.
+        num_real: The columns that count; in ``outs`` the others are 0.
+        outs: Where the two results go, of one float type and one stride; may be ``(scores, grads)``.
+    """
+    block, options = _launch_options(num_real)
+    _score_gradients_kernel[(scores.shape[0],)](
+        scores,
+        grads,
+        *outs,
+        lse,
+        shift,
+        scale,
+        scores.stride(0),
+        outs[0].stride(0),
+        num_real,
+        scores.shape[1],
+        block,
+        **options,
+    )
+
+
+def _launch_options(num_real: int) -> tuple[int, dict[str, int]]:
+    """The columns that a program takes at a time, whether these are all, and its warps."""
+    fits = num_real + _ALIGNED <= _WIDEST
+    block = triton.next_power_of_2(num_real + _ALIGNED) if fits else _PART
+    warps = max(1, min(_MOST_WARPS, block // _PER_WARP))
+    return block, {"KEEPS_ROW": fits, "num_warps": warps}
+
+
+@triton.jit
+def _softmax_kernel(
+    scores,
+    scale,
+    out,
+    lse,
+    scores_stride,
+    out_stride,
+    num_real,
+    num_columns,
+    BLOCK: tl.constexpr,
+    KEEPS_ROW: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * scores_stride
+    out += row * out_stride
+    columns = tl.arange(0, BLOCK)
+    x = tl.load(scores + columns, mask=columns < num_real, other=-float("inf"))
+    if KEEPS_ROW:
+        largest = tl.max(x, 0)
+        E = tl.exp(x - largest)
+        normaliser = tl.sum(E, 0)
+        factor = tl.load(scale + row) / normaliser
+        tl.store(out + columns, (E * factor).to(out.dtype.element_ty), mask=columns < num_columns)
+    else:
+        # Each of BLOCK lanes keeps the largest of its own columns, so that lanes meet only once.
+        heights = x
+        sums = tl.full((BLOCK,), 1.0, tl.float32)
+        for start in range(BLOCK, num_real, BLOCK):
+            x = tl.load(scores + start + columns, mask=start + columns < num_real, other=-float("inf"))
+            higher = tl.maximum(heights, x)
+            sums = sums * tl.exp(heights - higher) + tl.exp(x - higher)
+            heights = higher
+        largest = tl.max(heights, 0)
+        normaliser = tl.sum(sums * tl.exp(heights - largest), 0)
+        factor = tl.load(scale + row) / normaliser
+        for start in range(0, num_columns, BLOCK):
+            x = tl.load(scores + start + columns, mask=start + columns < num_real, other=-float("inf"))
+            P = tl.exp(x - largest) * factor
+            tl.store(out + start + columns, P.to(out.dtype.element_ty), mask=start + columns < num_columns)
+    tl.store(lse + row, largest + tl.log(normaliser))
+
+
+@triton.jit
+def _score_gradients_kernel(
+    scores,
+    grads,
+    scaled_out,
+    gradient_out,
+    lse,
+    shift,
+    scale,
+    stride,
+    out_stride,
+    num_real,
+    num_columns,
+    BLOCK: tl.constexpr,
+    KEEPS_ROW: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * stride
+    grads += row * stride
+    scaled_out += row * out_stride
+    gradient_out += row * out_stride
+    normaliser = tl.load(lse + row)
+    factor = tl.load(scale + row)
+    columns = tl.arange(0, BLOCK)
+    P = tl.exp(tl.load(scores + columns, mask=columns < num_real, other=-float("inf")) - normaliser)
+    M = tl.load(grads + columns, mask=columns < num_real, other=0.0)
+    products = P * M
+    if KEEPS_ROW:
+        level = tl.sum(products, 0) - tl.load(shift + row)
+        tl.store(scaled_out + columns, (P * factor).to(scaled_out.dtype.element_ty), mask=columns < num_columns)
+        S = P * (M - level)
+        tl.store(gradient_out + columns, S.to(gradient_out.dtype.element_ty), mask=columns < num_columns)
+    else:
+        for start in range(BLOCK, num_real, BLOCK):
+            inside = start + columns < num_real
+            P = tl.exp(tl.load(scores + start + columns, mask=inside, other=-float("inf")) - normaliser)
+            products += P * tl.load(grads + start + columns, mask=inside, other=0.0)
+        level = tl.sum(products, 0) - tl.load(shift + row)
+        for start in range(0, num_columns, BLOCK):
+            inside = start + columns < num_real
+            P = tl.exp(tl.load(scores + start + columns, mask=inside, other=-float("inf")) - normaliser)
+            M = tl.load(grads + start + columns, mask=inside, other=0.0)
+            S = P * (M - level)
+            place = start + columns
+            tl.store(scaled_out + place, (P * factor).to(scaled_out.dtype.element_ty), mask=place < num_columns)
+            tl.store(gradient_out + place, S.to(gradient_out.dtype.element_ty), mask=place < num_columns)

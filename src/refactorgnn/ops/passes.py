@@ -1,0 +1,41 @@
+"""The softmax of a chunk of scores: one kernel where Triton is, torch's passes one after the other elsewhere."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+
+def kernels_for(scores: Tensor) -> ModuleType | None:
+    """:mod:`refactorgnn.ops.fused` where it can be used, which is on a GPU for float32 scores, or None."""
+    return _kernels() if scores.is_cuda and scores.dtype == torch.float32 else None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from refactorgnn.ops import fused
+    except ImportError:  # torch was built without Triton
+        return None
+    return fused
+
+
+def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """``(P, logsumexp)`` of a chunk of scores.
+
+    Args:
+        scores: Shape ``(num_rows, num_columns)``; may be overwritten.
+        num_real: The columns that count; the scores of the others are −∞.
+        dtype: Of the factor that ``P`` is to be multiplied with: what a kernel makes of ``P`` directly, and torch when
+            it comes to it.
+    """
+    kernels = kernels_for(scores)
+    if kernels is not None:
+        P = scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
+        return P, kernels.softmax(scores, num_real, scores.new_ones(scores.shape[0]), P)
+    P = torch.softmax(scores, dim=1)
+    # Read off the largest probability, which is at least 1/|V| and so never underflows: no second pass of exponentials.
+    return P, scores.amax(dim=1) - P.amax(dim=1).log()

@@ -1,0 +1,118 @@
+"""The Triton kernels make what the definition makes: on a GPU compiled, elsewhere interpreted line by line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+from refactorgnn import ops
+from refactorgnn.ops import passes
+from tests.ops.test_ops import random_pattern
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"  # to be set before the kernels are read
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from refactorgnn.ops import fused  # noqa: E402
+
+# Rows that are kept in registers, of odd and of aligned widths, and one that is read in parts.
+WIDTHS = [1, 7, 128, 131, 1000, 20_003]
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def wide_scores(num_rows: int, num_real: int, scale: float) -> Tensor:
+    """Scores with added columns of nonsense, which must not count."""
+    scores = drawn(num_rows, num_real + -num_real % 8) * scale
+    scores[:, num_real:] = 1e4
+    return scores
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_real", WIDTHS)
+def test_softmax(num_real: int, dtype: torch.dtype) -> None:
+    scores = wide_scores(3, num_real, 20.0)
+    scale = torch.tensor([-2.0, 0.0, 1.0], device=DEVICE)
+    exact = scores[:, :num_real].double()
+    out = scores if dtype is torch.float32 else torch.full_like(scores, torch.nan, dtype=dtype)
+    lse = fused.softmax(scores, num_real, scale, out)
+    torch.testing.assert_close(lse.double(), exact.logsumexp(1), rtol=1e-6, atol=1e-5)
+    expected = (scale.double()[:, None] * exact.softmax(1)).float()
+    tolerance = torch.finfo(dtype).eps if dtype is not torch.float32 else 1e-5
+    torch.testing.assert_close(out[:, :num_real].float(), expected, rtol=tolerance, atol=1e-7)
+    assert (out[:, num_real:] == 0).all()
+    assert (out[1] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_real", WIDTHS)
+def test_score_gradients(num_real: int, dtype: torch.dtype) -> None:
+    """Pairs of rows, as the backward pass keeps them; in place where the type allows it."""
+    pair = torch.stack([wide_scores(3, num_real, 3.0), wide_scores(3, num_real, 1.0)], dim=1)
+    S, M = pair[:, :, :num_real].double().unbind(1)
+    shift, scale = drawn(3, seed=1), torch.tensor([-2.0, 0.0, 1.0], device=DEVICE)
+    P = S.softmax(1)
+    gradient = P * (M - (P * M).sum(1, keepdim=True) + shift.double()[:, None])
+    found = pair if dtype is torch.float32 else torch.full_like(pair, torch.nan, dtype=dtype)
+    outs = found[:, 0], found[:, 1]
+    fused.score_gradients(*pair.unbind(1), S.logsumexp(1).float(), shift, scale, num_real, outs)
+    tolerance = torch.finfo(dtype).eps if dtype is not torch.float32 else 2e-5
+    for got, expected in zip(outs, (scale.double()[:, None] * P, gradient), strict=True):
+        assert (got[:, num_real:] == 0).all()
+        torch.testing.assert_close(got[:, :num_real].double(), expected, rtol=tolerance, atol=1e-6)
+
+
+@pytest.fixture
+def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ops with the kernels, also where they are interpreted."""
+    monkeypatch.setattr(passes, "kernels_for", lambda scores: fused if scores.dtype == torch.float32 else None)
+
+
+def products_and_derivatives(queries: Tensor, candidates: Tensor, weighted: bool, **options: object) -> list[Tensor]:
+    answers = random_pattern(len(queries), len(candidates), 90)
+    weights = torch.linspace(0, 2, 90, device=DEVICE) if weighted else None
+    known = random_pattern(len(queries), len(candidates), 60, seed=1)
+    inputs = queries.clone().requires_grad_(), candidates.clone().requires_grad_()
+    outputs = ops.residual_products(*inputs, answers, weights, **options)  # type: ignore[arg-type]
+    together = sum((output * drawn(*output.shape, seed=place)).sum() for place, output in enumerate(outputs))
+    found = [*outputs, *torch.autograd.grad(together, inputs)]
+    budget = {"memory_budget": options.get("memory_budget")}
+    losses = (
+        ops.filtered_negative_log_likelihood(*inputs, answers, known, weights, **budget),  # type: ignore[arg-type]
+        ops.negative_log_likelihood(*inputs, answers, **budget),  # type: ignore[arg-type]
+    )
+    for loss in losses:
+        found += [loss, *torch.autograd.grad(loss, inputs)]
+    return [tensor.detach() for tensor in found]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("budget", [3 * 4 * 53 * 5, None])
+def test_layer_and_losses_with_the_kernels_are_those_without(
+    budget: int | None, weighted: bool, with_kernels: None
+) -> None:
+    """In float32, which has the kernels, against float64, which has not."""
+    queries, candidates = drawn(37, 12), drawn(53, 12, seed=1)
+    ours = products_and_derivatives(queries, candidates, weighted, memory_budget=budget)
+    exact = products_and_derivatives(queries.double(), candidates.double(), weighted)
+    for got, expected in zip(ours, exact, strict=True):
+        torch.testing.assert_close(got.double(), expected.double(), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="products of half precision with float32 sums need a GPU")
+@pytest.mark.parametrize("dim", [64, 72, 1024])
+def test_half_precision_errs_no_more_than_a_plain_implementation(dim: int) -> None:
+    queries, candidates = drawn(1003, dim) / dim**0.5, drawn(1501, dim, seed=1)
+    answers = random_pattern(1003, 1501, 3000)
+    narrow = queries.bfloat16(), candidates.bfloat16()
+    exact = ops.residual_products(*(tensor.double() for tensor in narrow), answers, impl="reference")
+    plain = ops.residual_products(*narrow, answers, impl="reference")
+    ours = ops.residual_products(*narrow, answers)
+    for got, other, expected in zip(ours, plain, exact, strict=True):
+        assert (got - expected).abs().max() <= (other - expected).abs().max() + 1e-6

@@ -16,8 +16,8 @@ def heard_interrupts() -> Iterator[Callable[[], None]]:
 
     Python raises the exception wherever the program happens to be. If that is in the end of an object (``__del__``, a
     weak reference's callback), Python reports it as ignored and goes on as if nothing had been pressed: long work calls
-    the function now and then, and there is no such report. Where a program has a handler of its own, or outside the main thread, this does
-    nothing.
+    the function now and then, and there is no such report. Where a program has a handler of its own, or outside the
+    main thread, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -9,6 +9,8 @@ import torch
 
 import refactorgnn
 from refactorgnn import Run, UserError
+from refactorgnn.data.thinning import thinned
+from refactorgnn.evaluation.protocols import evaluate_ranking
 from refactorgnn.models.lookup import Lookup
 from refactorgnn.runs import build_model, load_tensors
 from refactorgnn.scorers import SCORERS
@@ -214,6 +216,20 @@ def test_a_validation_can_be_watched_and_end_the_training(tiny_run: Run, tmp_pat
     assert [epoch for epoch, _ in seen] == [1, 2, 3]
     fit(Run.open(run.path), progress=False)
     assert without_seconds(run.records()) == without_seconds(tiny_run.records())
+
+
+def test_a_validation_knows_a_share_of_the_facts(tiny: Path, tmp_path: Path) -> None:
+    """What is recorded is what the best weights reach on the thinned graph, and not on the whole one."""
+    settings = {"model": "refactor", "features": "signature", "layers": 2, "dim": 8, "epochs": 4, "validate_every": 1}
+    run = refactorgnn.train(tiny, out=tmp_path / "run", progress=False, validation_facts=0.6, **settings)
+    graphs = thinned(run.graph, 0.6), run.graph
+    known, all_known = (evaluate_ranking(run.load_model().bind(graph), graph, "valid").metrics for graph in graphs)
+    assert run.sidecar["valid_mrr"] == pytest.approx(known["mrr"], abs=1e-6)
+    assert abs(known["mrr"] - all_known["mrr"]) > 1e-3
+    twin = refactorgnn.train(tiny, out=tmp_path / "twin", progress=False, validation_facts=0.6, seed=1, **settings)
+    ensemble = refactorgnn.ensemble([run, twin], out=tmp_path / "both", weights=[0.5, 0.5], progress=False)
+    assert ensemble.sidecar["candidates"][0]["valid_mrr"] == pytest.approx(known["mrr"], abs=1e-6)
+    assert len(ensemble.graph.triples("train")) == len(run.graph.triples("train"))
 
 
 def test_runs_trained_together_are_as_trained_alone(tiny: Path, tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from typing import Any
 from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config import TrainConfig
 
+# Settings that came after experiments had been recorded: at their defaults they are no part of a key.
+_ADDED_LATER = ("validation_facts",)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -60,7 +63,11 @@ class Experiment:
         content: dict[str, Any] = {"dataset": self.dataset, "graph": self.graph, "seed": self.seed}
         if self.members:
             return content | {"members": [member.key for member in self.members]}
-        return content | {"settings": self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)}
+        settings = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
+        defaults = {
+            name: field.default for name, field in type(self.config).model_fields.items() if name in _ADDED_LATER
+        }
+        return content | {"settings": dict(settings.items() - defaults.items())}
 
     @property
     def name(self) -> str:

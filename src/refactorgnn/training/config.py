@@ -224,6 +224,10 @@ class MessagePassingConfig(EncoderConfig):
     relation_n3: Annotated[
         float, Field(ge=0, description="The weight of an N3 regulariser on the relations of the facts to predict.")
     ] = 0.0
+    validation_facts: Annotated[
+        float,
+        Field(gt=0, le=1, description="Share of the facts that a validation knows; below 1 for sparser unseen graphs."),
+    ] = 1.0
     steps_per_epoch: Annotated[
         int, Field(ge=1, description="Steps of an epoch that is neither layer-wise nor of sub-graphs.")
     ] = 6
@@ -312,7 +316,7 @@ class ReFactorConfig(MessagePassingConfig):
         if self.layers != "inf":
             refuse_changed(self, ("through",), "needs layers inf: features are learned through the layers")
         else:
-            refuse_changed(self, ("regime", "learned_steps", "draws"), "needs a finite depth")
+            refuse_changed(self, ("regime", "learned_steps", "draws", "validation_facts"), "needs a finite depth")
             if self.sampler != "none":
                 refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":

@@ -17,6 +17,7 @@ from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run
 from refactorgnn.training.ensemble_config import EnsembleConfig, MemberConfig
 from refactorgnn.training.member_choice import DEFAULT_ROUNDS, Choice, choose_weights, measure_weights
+from refactorgnn.training.validation import graph_to_validate_on
 
 
 def make_ensemble(
@@ -36,7 +37,7 @@ def make_ensemble(
     if weights is not None:
         check_weights(weights, len(runs))
     _check_compatible(runs)
-    models, graph = [run.load_model(device) for run in runs], runs[0].graph
+    models, graph = [run.load_model(device) for run in runs], _graph_to_choose_on(runs)
     bound = [model.bind(graph) for model in models]
     choice = (
         choose_weights(bound, graph, rounds=DEFAULT_ROUNDS if rounds is None else rounds, progress=progress)
@@ -47,7 +48,7 @@ def make_ensemble(
     return Run.create_ensemble(
         out,
         config,
-        graph,
+        runs[0].graph,
         ensemble,
         valid_mrr=choice.valid_mrr,
         candidates=_about_candidates(runs, choice),
@@ -55,6 +56,12 @@ def make_ensemble(
         seconds=round(time.perf_counter() - started, 3),
         trained_with=provenance(device),
     )
+
+
+def _graph_to_choose_on(runs: Sequence[Run]) -> KnowledgeGraph:
+    """What the members were validated on; where some knew fewer facts than others, what those knew."""
+    graphs = [graph_to_validate_on(run.train_config, run.graph) for run in runs]
+    return min(graphs, key=lambda graph: len(graph.triples("train")))
 
 
 def _assemble(runs: Sequence[Run], models: Sequence[LinkPredictor], choice: Choice) -> tuple[EnsembleConfig, Ensemble]:

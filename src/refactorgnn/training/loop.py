@@ -31,7 +31,7 @@ from refactorgnn.training.loggers import RunLoggers, check_loggers
 from refactorgnn.training.processes import Share, make_fabric, products_as_set
 from refactorgnn.training.regimes import Regime, make_regime
 from refactorgnn.training.replay import Lane, Replayed
-from refactorgnn.training.validation import ReplayedValidation, Validation
+from refactorgnn.training.validation import ReplayedValidation, Validation, graph_to_validate_on
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -149,8 +149,8 @@ class _Training:
     ) -> None:
         self.run = run
         self.on_validation = on_validation
-        self.validation_graph = validation_graph or run.graph
         self.config = run.train_config
+        self.validation_graph = graph_to_validate_on(self.config, validation_graph or run.graph)
         self.fabric = fabric
         self.model = build_model(self.config, run.graph).to(fabric.device)
         self.optimizer = _make_optimizer(self.model, self.config)

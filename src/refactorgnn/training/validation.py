@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
+from refactorgnn.data.thinning import thinned
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
 from refactorgnn.evaluation.metrics import outcomes
 from refactorgnn.evaluation.protocols import evaluate_ranking
@@ -13,9 +14,15 @@ from refactorgnn.evaluation.ranking import Ranks
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import RandomFeatures
+from refactorgnn.training.config import MessagePassingConfig, TrainConfig
 from refactorgnn.training.replay import Lane, Replayed
 
 _SPLIT = "valid"
+
+
+def graph_to_validate_on(config: TrainConfig, graph: KnowledgeGraph) -> KnowledgeGraph:
+    """The graph with as many of its facts as the settings let a validation know: the same ones in every training."""
+    return thinned(graph, config.validation_facts) if isinstance(config, MessagePassingConfig) else graph
 
 
 class Validation:

@@ -1,6 +1,7 @@
 """A recipe: for each row of the tables the settings to train with, read from ``recipes/NAME.yaml``.
 
     description: What the recipe stands for.
+    include: rivals.yaml                 # rows of another file, which the recipes share
     defaults: {dim: 768}
     rows:
       ReFactorGNN(6) [T]:
@@ -30,7 +31,7 @@ from refactorgnn.training.strict_yaml import read_mapping
 
 FOLDER = Path(__file__).parent / "recipes"
 RECIPES = ("paper", "best")
-_KEYS = ("description", "defaults", "rows")
+_KEYS = ("description", "include", "defaults", "rows")
 _ROW_KEYS = ("like", "settings", "families", "datasets", "selected", "notes", "members")
 _MEMBER_KEYS = ("row", "seed_offset")
 _REMEDY = "correct it"
@@ -109,9 +110,8 @@ class Recipe:
         """Read a file; an error names it and what is wrong."""
         content = read_mapping(path, remedy=_REMEDY)
         _check_keys(content, _KEYS, path, "the recipe")
-        raw = {name: dict(row or {}) for name, row in content.get("rows", {}).items()}
-        for name, row in raw.items():
-            _check_keys(row, _ROW_KEYS, path, f"row {name!r}")
+        included = _raw_rows(path.parent / content["include"]) if "include" in content else {}
+        raw = included | _raw_rows(path)
         rows = {name: _resolve(name, raw, path) for name in raw}
         for name, resolved in rows.items():
             for member in resolved.members:
@@ -160,6 +160,14 @@ def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[s
     if base not in raw or base in (*met, name):
         raise FileError(path, f"row {name!r} is like {base!r}, which is no other row", _REMEDY)
     return row.over(_resolve(base, raw, path, (*met, name)))
+
+
+def _raw_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a file, as it has them."""
+    raw = {name: dict(row or {}) for name, row in read_mapping(path, remedy=_REMEDY).get("rows", {}).items()}
+    for name, row in raw.items():
+        _check_keys(row, _ROW_KEYS, path, f"row {name!r}")
+    return raw
 
 
 def _merged(under: dict[str, dict[str, Any]], over: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refactorgnn.data.datasets import DATASETS
-from refactorgnn.errors import FileError, UserError
+from refactorgnn.errors import FileError
 from refactorgnn.reproduce.recipe import RECIPES, Recipe, family_of
 from refactorgnn.reproduce.records import Aggregate
 from refactorgnn.reproduce.tables import (

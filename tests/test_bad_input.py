@@ -223,6 +223,8 @@ LEARNED = ["active forgetting resets to its features and cannot learn them", "ch
         ("refactor --steps-per-epoch 3", ["setting steps_per_epoch=3 is not for layer-wise training"]),
         ("refactor --induced", ["setting induced=True needs parts above 1"]),
         ("refactor --parts 2 --sampler ladies", ["setting parts=2 is not for sub-graphs"]),
+        ("lookup --relation-loss 0.1 --scorer transe", ["needs a bilinear scorer, which 'transe' is not"]),
+        ("refactor --validation-facts 0.5 --layers inf", ["validation_facts=0.5 needs a finite depth"]),
         ("refactor --samples 4 --scorer rotate", ["setting samples=4 needs a dot-product scorer, which 'rotate' is"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

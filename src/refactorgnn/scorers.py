@@ -67,7 +67,8 @@ class Scorer(ABC):
 class DotScorer(Scorer):
     """A score that is a dot product: ``Γ(s, r, o) = query(h_s, ψ_r) · candidate(h_o)``."""
 
-    # Whether query and candidate are linear in the states, so that a sum of states has the sum of their scores.
+    # Whether query and candidate are linear in the states, so that a sum of states has the sum of their scores, and the
+    # query is linear in the relation.
     is_bilinear = True
 
     @abstractmethod
@@ -85,6 +86,13 @@ class DotScorer(Scorer):
     def candidates_adjoint(self, grad: Tensor, states: Tensor) -> Tensor:
         """``(∂candidate/∂state)ᵀ grad``; ``(V, C), (V, D) → (V, D)``."""
         return grad
+
+    def relation_query(self, subjects: Tensor, objects: Tensor) -> Tensor:
+        """What makes the score of a relation by a dot product, ``∂Γ/∂ψ``; ``(Q, D), (Q, D) → (Q, R)``.
+
+        Only of bilinear scorers.
+        """
+        raise NotImplementedError(f"the score of {self.name} is not linear in the relation")
 
     def score_all(self, subjects: Tensor, relations: Tensor, states: Tensor) -> Tensor:  # noqa: D102
         return self.query(subjects, relations) @ self.candidates(states).T
@@ -126,6 +134,9 @@ class DistMult(DotScorer):
     def adjoint(self, grad: Tensor, subjects: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         return grad * relations
 
+    def relation_query(self, subjects: Tensor, objects: Tensor) -> Tensor:  # noqa: D102
+        return subjects * objects
+
 
 @register("complex")
 class ComplEx(DotScorer):
@@ -146,6 +157,11 @@ class ComplEx(DotScorer):
         a, b = grad.chunk(2, dim=-1)
         c, d = relations.chunk(2, dim=-1)
         return torch.cat([a * c + b * d, b * c - a * d], dim=-1)
+
+    def relation_query(self, subjects: Tensor, objects: Tensor) -> Tensor:  # noqa: D102
+        a, b = subjects.chunk(2, dim=-1)
+        x, y = objects.chunk(2, dim=-1)
+        return torch.cat([a * x + b * y, a * y - b * x], dim=-1)
 
     def modulus(self, vectors: Tensor) -> Tensor:  # noqa: D102
         return complex_modulus(vectors)
@@ -170,6 +186,9 @@ class CP(DotScorer):
     def adjoint(self, grad: Tensor, subjects: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         as_subject = grad * relations
         return torch.cat([as_subject, torch.zeros_like(as_subject)], dim=-1)
+
+    def relation_query(self, subjects: Tensor, objects: Tensor) -> Tensor:  # noqa: D102
+        return subjects[..., : self.dim // 2] * self.candidates(objects)
 
     def candidates(self, states: Tensor) -> Tensor:  # noqa: D102
         return states[..., self.dim // 2 :]
@@ -197,6 +216,9 @@ class SimplE(DotScorer):
         forward, backward = relations.chunk(2, dim=-1)
         return 0.5 * torch.cat([of_t * forward, of_h * backward], dim=-1)
 
+    def relation_query(self, subjects: Tensor, objects: Tensor) -> Tensor:  # noqa: D102
+        return 0.5 * subjects * objects.roll(self.dim // 2, dims=-1)
+
 
 @register("rescal")
 class RESCAL(DotScorer):
@@ -211,6 +233,9 @@ class RESCAL(DotScorer):
 
     def adjoint(self, grad: Tensor, subjects: Tensor, relations: Tensor) -> Tensor:  # noqa: D102
         return self._product("...j,...ij->...i", grad, relations)
+
+    def relation_query(self, subjects: Tensor, objects: Tensor) -> Tensor:  # noqa: D102
+        return (subjects[..., :, None] * objects[..., None, :]).flatten(-2)
 
     def _product(self, equation: str, vectors: Tensor, relations: Tensor) -> Tensor:
         """Of each vector and its matrix; autocast may narrow the product, but not the type of the result."""

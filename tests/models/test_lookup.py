@@ -31,6 +31,21 @@ def test_loss_is_the_mean_over_triples(scorer: str) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("scorer", ["complex", "cp", "distmult", "rescal", "simple"])
+def test_relations_are_predicted_among_all_of_them(scorer: str) -> None:
+    """By scoring each triple with every relation in its place."""
+    graph = graph_from_tables("toy", {"train": table(("a", "r", "b"), ("a", "r", "c"), ("b", "q", "a"))})
+    shared = {"init_scale": 1.0, "n3": 0.1}
+    plain = Lookup(graph.entities, graph.relations, scorer, 4, **shared).double()
+    model = Lookup(graph.entities, graph.relations, scorer, 4, relation_loss=0.3, **shared).double()
+    triples = graph.with_reciprocals(graph.triples("train"))
+    s, o = (model.states[triples[:, place], None] for place in (0, 2))
+    likelihood = torch.log_softmax(model.scorer.score(s, model.relations[None], o), dim=1)
+    expected = plain.loss(graph.queries("train")) - 0.3 * likelihood[torch.arange(len(triples)), triples[:, 1]].mean()
+    got = model.loss(graph.queries("train"), memory_budget=64)
+    torch.testing.assert_close(got, expected)
+
+
 def test_bound_to_a_part_of_its_graph() -> None:
     """Entities are found by name, whatever their number in the other graph."""
     graph = load_graph("countries")

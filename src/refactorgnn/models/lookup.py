@@ -14,7 +14,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
-from refactorgnn.ops import negative_log_likelihood
+from refactorgnn.ops import SparsePattern, negative_log_likelihood
 from refactorgnn.scorers import DotScorer, Scorer, make_scorer
 
 
@@ -31,6 +31,8 @@ class Lookup(LinkPredictor):
         init_scale: The standard deviation of the initial states and embeddings.
         dropout: The share of the numbers of subject and relation that is dropped while training.
         n3: The weight ``λ`` of the N3 regulariser on the factors of each triple (Lacroix et al., 2018).
+        relation_loss: The weight ``μ`` of predicting the relation of each triple as well (Chen et al., 2021); above 0
+            the scorer must be bilinear.
         seed: The seed of the initial states.
     """
 
@@ -44,6 +46,7 @@ class Lookup(LinkPredictor):
         init_scale: float = 1e-3,
         dropout: float = 0.0,
         n3: float = 0.0,
+        relation_loss: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__(relations)
@@ -51,6 +54,7 @@ class Lookup(LinkPredictor):
         self.scorer = make_scorer(scorer, dim)
         self.dropout = dropout
         self.n3 = n3
+        self.relation_loss = relation_loss
         generator = torch.Generator().manual_seed(seed)
         shapes = (len(entities), dim), (2 * len(relations), self.scorer.relation_dim)
         tables = [init_scale * torch.randn(shape, generator=generator) for shape in shapes]
@@ -67,7 +71,7 @@ class Lookup(LinkPredictor):
         return EmbeddingScorer(self.scorer, states[ids.to(states.device)], relations)
 
     def loss(self, batch: QueryIndex, memory_budget: int | None = None) -> Tensor:
-        """The mean over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``."""
+        """The mean over ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³) − μ log P(r | s, o)``."""
         return self.total_loss(batch, memory_budget) / batch.num_triples
 
     def total_loss(self, batch: QueryIndex, memory_budget: int | None = None) -> Tensor:
@@ -79,6 +83,7 @@ class Lookup(LinkPredictor):
             batch,
             dropout_rate=self.dropout if self.training else 0.0,
             n3=self.n3,
+            relation_loss=self.relation_loss,
             memory_budget=memory_budget,
         )
 
@@ -91,9 +96,13 @@ def factorisation_loss(
     *,
     dropout_rate: float,
     n3: float,
+    relation_loss: float = 0.0,
     memory_budget: int | None,
 ) -> Tensor:
-    """The sum over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³)``, over all entities."""
+    """The sum over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³) − μ log P(r | s, o)``.
+
+    Objects compete with all entities, relations with all relations and their reciprocals.
+    """
     subjects, chosen = embedding(batch.subjects, states), embedding(batch.relations, relations)
     dropped_s, dropped_r = dropout(subjects, dropout_rate), dropout(chosen, dropout_rate)
     if isinstance(scorer, DotScorer):
@@ -103,6 +112,9 @@ def factorisation_loss(
         total = autograd_path.negative_log_likelihood(
             scorer, dropped_s, dropped_r, states, batch.answers, memory_budget
         )
+    if relation_loss:
+        of_relations = _relation_likelihood(scorer, dropped_s, states, relations, batch, memory_budget)
+        total = total + relation_loss * of_relations
     if not n3:
         return total
     # A complex number counts once, by its modulus; few of all entities are objects of a batch.
@@ -111,6 +123,18 @@ def factorisation_loss(
     of_queries = torch.dot(counts, scorer.n3_norm(subjects) + scorer.n3_norm(chosen))
     of_objects = torch.dot(times.to(counts.dtype), scorer.n3_norm(embedding(objects, states)))
     return total + n3 * (of_queries + of_objects)
+
+
+def _relation_likelihood(
+    scorer: Scorer, subjects: Tensor, states: Tensor, relations: Tensor, batch: QueryIndex, memory_budget: int | None
+) -> Tensor:
+    """``−Σ log P(r | s, o)`` over the triples of ``batch``; each is a question of its own."""
+    assert isinstance(scorer, DotScorer), "the settings refuse others"
+    rows, columns = batch.answers.rows, batch.answers.columns
+    questions = scorer.relation_query(embedding(rows, subjects), embedding(columns, states))
+    offsets = torch.arange(len(rows) + 1, device=rows.device)
+    answers = SparsePattern(offsets, batch.relations[rows], len(relations))
+    return negative_log_likelihood(questions, relations, answers, memory_budget=memory_budget)
 
 
 def known_entity_ids(entities: Vocabulary, graph: KnowledgeGraph, model: str) -> Tensor:

@@ -13,7 +13,7 @@ from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config import TrainConfig
 
 # Settings that came after experiments had been recorded: at their defaults they are no part of a key.
-_ADDED_LATER = ("validation_facts",)
+_ADDED_LATER = ("validation_facts", "relation_loss")
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def _lookup(config: LookupConfig, graph: KnowledgeGraph) -> Lookup:
         init_scale=config.init_scale,
         dropout=config.dropout,
         n3=config.n3,
+        relation_loss=config.relation_loss,
         seed=config.seed,
     )
 

@@ -144,6 +144,16 @@ class LookupConfig(TrainConfig):
     model: Annotated[Literal["lookup"], Field(description="The kind of model.")] = "lookup"
     batch_size: Annotated[int, Field(ge=1, description="Questions (subject, relation) in a batch.")] = 256
     n3: N3 = 1e-2
+    relation_loss: Annotated[
+        float, Field(ge=0, description="The weight of predicting the relation of each fact as well; 0: objects only.")
+    ] = 0.0
+
+    @model_validator(mode="after")
+    def _relations_can_be_predicted(self) -> LookupConfig:
+        scorer = make_scorer(self.scorer, self.dim)
+        if not (isinstance(scorer, DotScorer) and scorer.is_bilinear):
+            refuse_changed(self, ("relation_loss",), f"needs a bilinear scorer, which {self.scorer!r} is not")
+        return self
 
 
 class FeatureConfig(TrainConfig):

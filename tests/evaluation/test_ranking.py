@@ -16,9 +16,10 @@ from refactorgnn.errors import UserError
 from refactorgnn.evaluation import evaluate_ranking, expected_outcomes, outcomes, rank_triples
 from refactorgnn.evaluation.counting import ThresholdCounter
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
-from refactorgnn.evaluation.ranking import Ranks
+from refactorgnn.evaluation.ranking import Ranks, ranking_budget
 from refactorgnn.evaluation.sampling import draw_without
 from refactorgnn.ops import SparsePattern
+from refactorgnn.ops.chunked import rows_within
 
 
 class TableScorer:
@@ -258,3 +259,10 @@ def test_a_truth_that_is_no_number_is_refused_by_the_batches_of_a_gpu() -> None:
     batches = question_batches(graph.with_reciprocals(triples), graph.queries(), torch.device("cpu"), 100)
     with pytest.raises(UserError, match="not numbers"):
         Ranks.from_counts(triples, count_all(predictor, batches))
+
+
+def test_a_large_graph_is_asked_many_questions_at_a_time() -> None:
+    """The budget is 64 MiB, but never so little that a product has a handful of rows."""
+    assert ranking_budget(14_505) == 64 * 2**20
+    assert rows_within(ranking_budget(14_505), 14_505, 2) > 500
+    assert rows_within(ranking_budget(1_000_000), 1_000_000, 2) == 64

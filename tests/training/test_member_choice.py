@@ -123,7 +123,7 @@ def test_spread_is_the_mean_deviation_within_a_question(graph: KnowledgeGraph, m
     member = Planted(graph, (0, 1), noise=0.7)
     questions = graph.with_reciprocals(graph.triples("valid"))
     expected = member.scores(questions[:, 0], questions[:, 1]).double().std(1, correction=0).mean()
-    monkeypatch.setattr(member_choice, "DEFAULT_RANKING_BUDGET", 7 * 2 * 4 * graph.num_entities)  # chunks of 7
+    monkeypatch.setattr(member_choice, "ranking_budget", lambda num_entities: 7 * 2 * 4 * num_entities)  # chunks of 7
     assert score_spread(member, graph) == pytest.approx(float(expected), rel=1e-5)
 
 

@@ -22,7 +22,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.devices import usable_device
 from refactorgnn.evaluation import rank_triples
-from refactorgnn.evaluation.ranking import DEFAULT_RANKING_BUDGET
+from refactorgnn.evaluation.ranking import ranking_budget
 from refactorgnn.layers import ReFactorConv
 from refactorgnn.models.base import EmbeddingScorer
 from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET, GPU_MEMORY_BUDGET
@@ -209,7 +209,7 @@ def _evaluation(bench: _Bench) -> Contest:
     triples, known = graph.triples("test"), graph.queries()
     questions = graph.with_reciprocals(triples)
     num_distinct = len(questions[:, :2].unique(dim=0))
-    budget = bench.memory_budget(DEFAULT_RANKING_BUDGET)
+    budget = bench.memory_budget(ranking_budget(graph.num_entities))
     return Contest(
         Contestant(lambda: rank_triples(scorer, graph, triples, known=known, memory_budget=budget)),
         bench.floor(score_products(num_distinct, graph.num_entities, case.dim), memory_budget=budget),

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.evaluation.metrics import Outcomes, expected_outcomes, outcomes
-from refactorgnn.evaluation.ranking import DEFAULT_RANKING_BUDGET, Ties, rank_triples
+from refactorgnn.evaluation.ranking import Ties, rank_triples
 from refactorgnn.models.base import QueryScorer
 
 Ranking = Literal["full", "partial", "partial-exact"]
@@ -57,7 +57,7 @@ def evaluate_ranking(
     num_negatives: int = 49,
     seed: int = 0,
     confidence: bool = True,
-    memory_budget: int = DEFAULT_RANKING_BUDGET,
+    memory_budget: int | None = None,
     progress: bool = False,
 ) -> Evaluation:
     """Evaluate a model on a split: filtered by all of the graph's triples, both directions.
@@ -72,7 +72,7 @@ def evaluate_ranking(
         num_negatives: The number of negatives of a partial ranking.
         seed: The seed of the negatives and of the bootstrap.
         confidence: Whether to add bootstrap intervals.
-        memory_budget: Bytes of temporaries.
+        memory_budget: Bytes of temporaries; None: 64 MiB, or what 64 questions take if that is more.
         progress: Show a bar.
     """
     for kind, name, choices in (("ranking", ranking, get_args(Ranking)), ("tie policy", ties, get_args(Ties))):

@@ -30,7 +30,9 @@ from refactorgnn.progress import counting
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 # Half of it, one score matrix, stays below the size from which glibc maps memory anew for each chunk; on FB15k-237
 # the page faults of larger ones cost 40 % more time.
-DEFAULT_RANKING_BUDGET = 64 * 2**20
+_RANKING_BUDGET = 64 * 2**20
+# With fewer questions at a time a product is as slow as reading the candidates: five times slower at a million of them.
+_FEWEST_ROWS = 64
 # Score matrices alive at once: the scores, and the byte mask with what NumPy needs to sum it.
 _BUFFERS = 2
 _NO_NUMBERS = "the model's scores are not numbers (NaN): train it again with a smaller learning rate."
@@ -88,6 +90,11 @@ class Ranks:
 TIE_SHARE: dict[str, float] = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}
 
 
+def ranking_budget(num_entities: int) -> int:
+    """Bytes of temporaries of a ranking unless told otherwise: 64 MiB, or what 64 questions take if that is more."""
+    return max(_RANKING_BUDGET, _FEWEST_ROWS * _BUFFERS * num_entities * torch.float32.itemsize)
+
+
 def rank_triples(
     predictor: QueryScorer,
     graph: KnowledgeGraph,
@@ -96,7 +103,7 @@ def rank_triples(
     known: QueryIndex | None = None,
     num_negatives: int | None = None,
     seed: int = 0,
-    memory_budget: int = DEFAULT_RANKING_BUDGET,
+    memory_budget: int | None = None,
     progress: bool = False,
 ) -> Ranks:
     """Rank the truth of each triple in both directions.
@@ -109,7 +116,7 @@ def rank_triples(
         num_negatives: If given, rank against that many seeded random negatives (drawn without replacement from the
             entities that are not known answers; all of them where there are fewer) instead of all.
         seed: The seed of the negatives.
-        memory_budget: Bytes of temporaries.
+        memory_budget: Bytes of temporaries; None: :func:`ranking_budget`.
         progress: Show a bar.
     """
     if predictor.num_entities != graph.num_entities:
@@ -121,7 +128,8 @@ def rank_triples(
     questions = graph.with_reciprocals(triples)
     if predictor.device.type == "cuda" and num_negatives is None:
         return _ranked_on_gpu(predictor, triples, questions, known, progress)
-    rows = rows_within(memory_budget, graph.num_entities, _BUFFERS)
+    budget = ranking_budget(graph.num_entities) if memory_budget is None else memory_budget
+    rows = rows_within(budget, graph.num_entities, _BUFFERS)
     compare: _Compare = (
         _AgainstAll(known)
         if num_negatives is None

@@ -20,7 +20,7 @@ import torch
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import evaluate_ranking
-from refactorgnn.evaluation.ranking import DEFAULT_RANKING_BUDGET
+from refactorgnn.evaluation.ranking import ranking_budget
 from refactorgnn.models.base import QueryScorer
 from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.ensemble import check_weights
@@ -113,7 +113,7 @@ def score_spread(member: QueryScorer, graph: KnowledgeGraph) -> float:
     questions = graph.with_reciprocals(graph.triples("valid")).to(member.device)
     total = 0.0
     with torch.no_grad():
-        for chunk in questions.split(rows_within(DEFAULT_RANKING_BUDGET, graph.num_entities, _BUFFERS)):
+        for chunk in questions.split(rows_within(ranking_budget(graph.num_entities), graph.num_entities, _BUFFERS)):
             scores = member.scores(chunk[:, 0], chunk[:, 1])
             total += float(scores.std(dim=1, correction=0).sum())
     return total / len(questions)

@@ -72,11 +72,15 @@ def test_products_of_several_sizes() -> None:
 
 @pytest.mark.parametrize(("row", "layers"), [("layer", 1), ("layer-backward", 1), ("step", 3), ("evaluation", 1)])
 def test_ours_cannot_do_with_less(row: str, layers: int) -> None:
-    """Sizes are multiples of 8, so that padding adds nothing."""
+    """Sizes are multiples of 8, so that padding adds nothing.
+
+    Features are drawn between two steps, so the facts that a step holds out are others than those of the floor.
+    """
     contest = make_contest(Case(row, "synthetic-64-3-240", 16, layers=layers))
     contest.subject.run()
     counted = multiplications(contest.subject.run)
-    assert contest.floor.multiplications <= counted <= 1.25 * contest.floor.multiplications
+    least = 0.98 if row == "step" else 1.0
+    assert least * contest.floor.multiplications <= counted <= 1.02 * contest.floor.multiplications
 
 
 def test_a_layer_and_its_backward_pass_are_ten_products() -> None:

@@ -18,6 +18,7 @@ FLOORS = [
     {"sampling"},
     {"scorers"},
     {"autograd_path"},
+    {"likelihood"},
     {"layers"},
     {"models"},
     {"evaluation"},

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.nn import Sequential
 
+from refactorgnn import likelihood
 from refactorgnn.data.interop import to_edges
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
-from refactorgnn.layers import ReFactorConv, log_likelihood_gradient
-from refactorgnn.scorers import SCORERS, DotScorer, Scorer
+from refactorgnn.layers import ReFactorConv
+from refactorgnn.likelihood import NTerm, log_likelihood_gradient
+from refactorgnn.scorers import SCORERS, DotScorer, Scorer, make_scorer
 from tests.oracles import autograd_gradient, edge_view, log_likelihood, theorem_1
 from tests.strategies import Case, cases
 
@@ -162,6 +164,26 @@ def test_no_edges_leaves_the_states_alone() -> None:
     x = torch.randn(3, 4)
     out = conv(x, torch.empty(2, 0, dtype=torch.long), torch.empty(0, dtype=torch.long))
     torch.testing.assert_close(out, x)
+
+
+@pytest.mark.parametrize("num_samples", [None, 3])
+@pytest.mark.parametrize("n_term", ["exact", "paper", "none"])
+def test_queries_taken_some_at_a_time_have_the_same_gradient(
+    n_term: NTerm, num_samples: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(count, (60,), generator=generator) for count in (9, 3, 9)], dim=1)
+    queries = QueryIndex.from_triples(triples, 9, 3)
+    states, relations = (torch.randn(count, 4, generator=generator, dtype=torch.float64) for count in (9, 3))
+    found = []
+    for most_bytes in (2**20, 5 * 4 * 8):
+        monkeypatch.setattr(likelihood, "_MOST_PART_BYTES", {"cpu": most_bytes})
+        torch.manual_seed(1)  # the candidates are drawn once for all parts
+        options = {"n_term": n_term, "num_samples": num_samples}
+        with torch.no_grad():
+            found.append(log_likelihood_gradient(make_scorer("distmult", 4), states, relations, queries, **options))
+    assert queries.num_queries > 20  # several parts of five
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
 
 
 def test_inside_pyg_sequential() -> None:

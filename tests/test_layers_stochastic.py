@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
-from refactorgnn.layers import ReFactorConv, log_likelihood_gradient
+from refactorgnn.layers import ReFactorConv
+from refactorgnn.likelihood import log_likelihood_gradient
 from tests.oracles import autograd_gradient, log_likelihood
 from tests.strategies import Case, cases
 from tests.training.settings import triples_of

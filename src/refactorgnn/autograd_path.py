@@ -25,7 +25,7 @@ _BUFFERS = 6
 def log_likelihood_gradient(
     scorer: Scorer, states: Tensor, relations: Tensor, queries: QueryIndex, n_term: str, memory_budget: int | None
 ) -> Tensor:
-    """As :func:`refactorgnn.layers.log_likelihood_gradient`, for any scorer."""
+    """As :func:`refactorgnn.likelihood.log_likelihood_gradient`, for any scorer."""
     rows = rows_within(memory_budget, queries.num_entities, _BUFFERS * scorer.dim, states.element_size())
     differentiate_again = torch.is_grad_enabled() and (states.requires_grad or relations.requires_grad)
     total = torch.zeros_like(states)

@@ -7,160 +7,16 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout
 
-from refactorgnn import autograd_path
 from refactorgnn.data.interop import from_edges
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
-from refactorgnn.ops import (
-    IMPLS,
-    Impl,
-    edge_dots,
-    logsumexp,
-    residual_products,
-    sum_neighbours,
-)
-from refactorgnn.ops.sampled import CandidateSample
-from refactorgnn.scorers import DotScorer, Scorer, make_scorer
+from refactorgnn.likelihood import NTerm, check_dropout, check_sampling, log_likelihood_gradient
+from refactorgnn.ops import IMPLS, Impl
+from refactorgnn.scorers import Scorer, make_scorer
 
-NTerm = Literal["exact", "paper", "none"]
 Optimizer = Literal["sgd", "adagrad"]
 N3Weighting = Literal["entity", "triple"]
-
-
-def log_likelihood_gradient(
-    scorer: Scorer,
-    states: Tensor,
-    relations: Tensor,
-    queries: QueryIndex,
-    *,
-    n_term: NTerm = "exact",
-    impl: Impl = "chunked",
-    memory_budget: int | None = None,
-    num_samples: int | None = None,
-    dropout_rate: float = 0.0,
-) -> Tensor:
-    r"""The gradient of ``Σ log P(o | s, r)`` over the triples of ``queries``, by the entity states.
-
-    With ``q_i`` the query and ``k_u`` the candidate vectors, ``P_iu = softmax(q_i · k_u)``, ``A`` the matrix of known
-    objects and ``c_i`` their number, ``D = A − diag(c) P`` and
-
-    .. math::
-        \nabla H = \mathrm{scatter}_{s_i}\, \mathrm{adjoint}\big((D K)_i\big) + \mathrm{adjoint}\big(D^\top Q\big).
-
-    The products with ``A`` and the ``(1 − P)`` of the incoming edges are the messages of Theorem 1; the other products
-    with ``P`` are its ``n[v]``.
-
-    Args:
-        scorer: The score function.
-        states: ``H``, shape ``(num_entities, dim)``.
-        relations: ``ψ``, shape ``(num_relations, relation_dim)``.
-        queries: The triples, grouped.
-        n_term: ``"exact"``: the true gradient. ``"paper"``: Theorem 1 as printed, which lacks, for each triple
-            ``(v, r, w)`` with ``w ≠ v``, the part ``−P(v|v,r) ∂Γ(v,r,v)`` of ``v`` as a candidate of its own query.
-            ``"none"``: messages only, the paper's ablation.
-        impl: How the products with ``P`` are computed; see :mod:`refactorgnn.ops`.
-        memory_budget: Bytes of temporaries.
-        num_samples: Estimate ``P`` from this many candidates, drawn anew from torch's default generator (on the CPU,
-            whatever the device), and the known answers; see :mod:`refactorgnn.ops.sampled`. None: exact.
-        dropout_rate: The share of the numbers of subjects and relations that is dropped, so that the result is the
-            gradient of what a factorisation model with that dropout is trained on.
-
-    Returns:
-        Shape ``(num_entities, dim)``, differentiable in ``states`` and ``relations``.
-    """
-    if n_term not in get_args(NTerm):
-        raise unknown_name("n_term", n_term, get_args(NTerm))
-    _check_sampling(num_samples, scorer, impl)
-    _check_dropout(dropout_rate, scorer)
-    if not isinstance(scorer, DotScorer):
-        return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
-    # index_select, for the derivative of states[subjects] sorts its subjects.
-    subjects = states.index_select(0, queries.subjects)
-    relations = dropout(relations.index_select(0, queries.relations), dropout_rate)
-    kept = dropout(torch.ones_like(subjects), dropout_rate) if dropout_rate else None
-    subjects = subjects if kept is None else subjects * kept
-    Q, K = scorer.query(subjects, relations), scorer.candidates(states)
-    sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
-    if n_term == "none":
-        grad_Q, grad_K = _messages(Q, K, queries, sample, impl, memory_budget)
-    else:
-        if sample is None:
-            lse, grad_Q, grad_K = residual_products(
-                Q, K, queries.answers, queries.weights, impl=impl, memory_budget=memory_budget
-            )
-        else:
-            lse, grad_Q, grad_K = _sampled_residuals(Q, K, queries, sample, memory_budget)
-        if n_term == "paper":
-            grad_K = grad_K + _own_candidate_term(Q, K, lse, queries, sample)
-    wanted = scorer.adjoint(grad_Q, subjects, relations)
-    as_subject = _summed_by_subject(queries, wanted if kept is None else wanted * kept)
-    return as_subject + scorer.candidates_adjoint(grad_K, states)
-
-
-def _summed_by_subject(queries: QueryIndex, wanted: Tensor) -> Tensor:
-    """The rows of the queries of each subject, summed; shape ``(num_entities, dim)``."""
-    if wanted.is_cuda:  # in any order: no subject has to wait for the one with the most queries
-        return wanted.new_zeros(queries.num_entities, wanted.shape[1]).index_add(0, queries.subjects, wanted)
-    return sum_neighbours(queries.by_subject, wanted)
-
-
-def _sampled_residuals(
-    Q: Tensor, K: Tensor, queries: QueryIndex, sample: CandidateSample, memory_budget: int | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`refactorgnn.ops.residual_products`, with ``P`` estimated from a sample of the candidates."""
-    counts = queries.counts.to(torch.promote_types(Q.dtype, torch.float32))
-    lse, expected, pulled = sample.softmax_products(Q, K, counts, memory_budget)
-    grad_Q = sum_neighbours(queries.answers, K) - counts[:, None] * expected
-    return lse, grad_Q, sum_neighbours(queries.answers.transposed, Q) - pulled
-
-
-def _check_sampling(num_samples: int | None, scorer: Scorer, impl: Impl) -> None:
-    if num_samples is None:
-        return
-    if num_samples < 1:
-        raise UserError(f"num_samples={num_samples} leaves no candidate to draw: choose 1 or more, or None for all.")
-    if not isinstance(scorer, DotScorer):
-        raise UserError(f"num_samples needs a dot-product scorer, which {scorer.name!r} is not: leave it out.")
-    if impl == "reference":
-        raise UserError("num_samples cannot be used with impl='reference', which is exact: leave one of them out.")
-
-
-def _check_dropout(dropout_rate: float, scorer: Scorer) -> None:
-    if not 0 <= dropout_rate < 1:
-        raise UserError(f"dropout={dropout_rate} is no share of a layer's inputs: choose 0 or more, below 1.")
-    if dropout_rate and not isinstance(scorer, DotScorer):
-        raise UserError(f"dropout in a layer needs a dot-product scorer, which {scorer.name!r} is not: leave it out.")
-
-
-def _messages(
-    Q: Tensor, K: Tensor, queries: QueryIndex, sample: CandidateSample | None, impl: Impl, memory_budget: int | None
-) -> tuple[Tensor, Tensor]:
-    """The messages of Theorem 1 alone: ``k_o`` to each subject, ``(1 − P(o|s,r)) q`` to each object."""
-    answers = queries.answers
-    if sample is None:
-        lse = logsumexp(Q, K, impl=impl, memory_budget=memory_budget)
-    else:
-        lse = sample.logsumexp(Q, K, memory_budget)
-    surprise = 1 - torch.exp(edge_dots(answers, Q, K) - lse[answers.rows])
-    if queries.weights is not None:
-        surprise = surprise * queries.weights
-    to_objects = sum_neighbours(answers.transposed, Q, surprise[answers.to_transposed].to(Q.dtype))
-    weights = None if queries.weights is None else queries.weights.to(Q.dtype)
-    return sum_neighbours(answers, K, weights), to_objects
-
-
-def _own_candidate_term(
-    Q: Tensor, K: Tensor, lse: Tensor, queries: QueryIndex, sample: CandidateSample | None
-) -> Tensor:
-    """``Σ (c_i − loops_i) P(s_i|s_i,r_i) q_i`` at each subject: what Theorem 1's ``n[v]`` leaves out."""
-    others = (queries.counts - queries.self_loops).to(lse.dtype)
-    if sample is not None:  # take out just what the drawn candidates have put in
-        others = others * sample.multiplicities(queries.subjects).to(lse.dtype)
-    own_score = (Q * K[queries.subjects]).sum(-1)
-    weight = others * torch.exp(own_score - lse)
-    return sum_neighbours(queries.by_subject, weight[:, None].to(Q.dtype) * Q)
 
 
 class ReFactorConv(nn.Module):
@@ -185,7 +41,7 @@ class ReFactorConv(nn.Module):
         alpha: The step size ``α``, times the *sum* over the edges.
         optimizer: ``"sgd"`` or ``"adagrad"``.
         n3: The weight ``λ`` of the N3 regulariser ``λ Σ|h|³``.
-        n_term: ``"exact"``, ``"paper"`` or ``"none"``; see :func:`log_likelihood_gradient`.
+        n_term: ``"exact"``, ``"paper"`` or ``"none"``; see :func:`~refactorgnn.likelihood.log_likelihood_gradient`.
         epsilon: AdaGrad's ``ε``.
         impl: How the products with ``P`` are computed: ``"chunked"`` or ``"reference"``.
         memory_budget: Bytes of temporaries of ``"chunked"``, and of the products with a sample.
@@ -237,8 +93,8 @@ class ReFactorConv(nn.Module):
             if name not in choices:
                 raise unknown_name(kind, name, choices)
         self.scorer = make_scorer(scorer, dim) if isinstance(scorer, str) else scorer
-        _check_sampling(num_samples, self.scorer, impl)
-        _check_dropout(dropout, self.scorer)
+        check_sampling(num_samples, self.scorer, impl)
+        check_dropout(dropout, self.scorer)
         self.num_relations = num_relations
         self.alpha = alpha
         self.optimizer = optimizer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,8 +11,6 @@ from refactorgnn.ops import passes
 from tests.ops.test_ops import random_pattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"  # to be set before the kernels are read
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from refactorgnn.ops import fused  # noqa: E402

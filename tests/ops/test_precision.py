@@ -13,7 +13,7 @@ from torch import Tensor
 
 import refactorgnn
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.layers import log_likelihood_gradient
+from refactorgnn.likelihood import log_likelihood_gradient
 from refactorgnn.models.features import make_features
 from refactorgnn.ops import (
     filtered_negative_log_likelihood,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -154,6 +155,14 @@ class QueryIndex:
         assert self.weights is None, "batches are taken of triples that count once"
         answers = self.answers.take_rows(rows)
         return QueryIndex(self.subjects[rows], self.relations[rows], answers, self.num_relations)
+
+    def in_order(self, num_rows: int) -> Iterator[QueryIndex]:
+        """Batches of at most ``num_rows`` queries, one after the other; the index itself if that is all of them."""
+        if self.num_queries <= num_rows:
+            yield self
+            return
+        for rows in torch.arange(self.num_queries, device=self.subjects.device).split(num_rows):
+            yield self.take(rows)
 
     def induced(self) -> tuple[Tensor, QueryIndex]:
         """The entities that occur in the triples, sorted, and the same triples numbered by their place among them."""

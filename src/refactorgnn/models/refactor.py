@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
-from refactorgnn.layers import N3Weighting, NTerm, Optimizer, ReFactorConv
+from refactorgnn.layers import N3Weighting, Optimizer, ReFactorConv
+from refactorgnn.likelihood import NTerm
 from refactorgnn.models.base import initial_relations
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features

@@ -55,6 +55,10 @@ class CandidateSample:
         drawn = torch.randperm(answers.num_columns)[:num_samples].sort().values
         return cls(drawn.to(answers.columns.device), answers)
 
+    def of(self, answers: SparsePattern) -> CandidateSample:
+        """The same drawn candidates with the answers of other queries."""
+        return CandidateSample(self.drawn, answers)
+
     @cached_property
     def hidden(self) -> SparsePattern:
         """The places of a ``num_queries × num_samples`` matrix where a drawn candidate is an answer of the query."""

@@ -1,6 +1,6 @@
 """A ReFactor layer at a few entities only, all others being as they are: what a newcomer needs, in milliseconds.
 
-The gradient at ``v`` has two parts (see :func:`refactorgnn.layers.log_likelihood_gradient`): that of ``v`` as a
+The gradient at ``v`` has two parts (see :func:`refactorgnn.likelihood.log_likelihood_gradient`): that of ``v`` as a
 subject, from its own few queries, and that of ``v`` as a candidate, ``Σ_i (A_iv − c_i P_iv) q_i`` over all queries. The
 second needs the normaliser of every query; kept from before, it costs one product of all queries with few candidates.
 """

@@ -11,12 +11,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from refactorgnn.errors import FileError, UserError, closest_names, joined_names, unknown_name
-from refactorgnn.layers import N3Weighting, NTerm, Optimizer
+from refactorgnn.errors import FileError, UserError, joined_names, unknown_name
+from refactorgnn.layers import N3Weighting, Optimizer
+from refactorgnn.likelihood import NTerm
 from refactorgnn.models.features import feature_names
 from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
+from refactorgnn.training.setting_errors import models_in_words, unknown_setting
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -368,19 +370,6 @@ def settings_by_name() -> dict[str, dict[str, FieldInfo]]:
         for name, field in config.model_fields.items():
             found.setdefault(name, {})[model] = field
     return found
-
-
-def models_in_words(models: Iterable[str]) -> str:
-    """Models that have a setting, for a sentence about it."""
-    *others, last = models
-    return f"models {', '.join(others)} and {last}" if others else f"model {last}"
-
-
-def unknown_setting(name: str, known: list[str]) -> str:
-    """The sentence about a name that is no setting."""
-    closest = closest_names(name, known)
-    hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(known)}."
-    return f"unknown setting {name!r}: {hint}"
 
 
 def _config_class(settings: dict[str, Any]) -> type[TrainConfig]:

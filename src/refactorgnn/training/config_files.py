@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from refactorgnn.errors import FileError
-from refactorgnn.training.config import TrainConfig, models_in_words, settings_by_name, unknown_setting
+from refactorgnn.training.config import TrainConfig, settings_by_name
+from refactorgnn.training.setting_errors import models_in_words, unknown_setting
 from refactorgnn.training.setting_types import SettingType
 from refactorgnn.training.strict_yaml import read_mapping
 

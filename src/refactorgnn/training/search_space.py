@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from refactorgnn.errors import FileError, UserError, closest_names
 from refactorgnn.runs import CIRCUMSTANCES
-from refactorgnn.training.config import CONFIGS, TrainConfig, models_in_words, settings_by_name, unknown_setting
+from refactorgnn.training.config import CONFIGS, TrainConfig, settings_by_name
 from refactorgnn.training.config_files import DESCRIPTION, check_truth_values
+from refactorgnn.training.setting_errors import models_in_words, unknown_setting
 from refactorgnn.training.strict_yaml import read_mapping
 
 if TYPE_CHECKING:

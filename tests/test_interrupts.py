@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ import pytest
 import refactorgnn
 from refactorgnn.interrupts import heard_interrupts
 from refactorgnn.training.loop import _Training
+
+
+@pytest.fixture(autouse=True)
+def default_handler() -> Iterator[None]:
+    """Python's own handler, also where the tests run in the background of a shell, which has Ctrl-C ignored there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class InterruptedWhenItEnds:

@@ -121,6 +121,7 @@ def run_command(arguments: list[str], stderr: str, fatal_write: int = 0) -> None
     """Run the command line; SIGKILL strikes when the file of number ``fatal_write`` is about to be moved into place."""
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs the tests in the background
     torch.set_num_threads(1)  # on a busy machine two threads wait for each other at every small operation
     if fatal_write:
         checkpoints.SECONDS_BETWEEN_CHECKPOINTS = 0.0

@@ -236,10 +236,7 @@ class MessagePassingConfig(EncoderConfig):
     relation_n3: Annotated[
         float, Field(ge=0, description="The weight of an N3 regulariser on the relations of the facts to predict.")
     ] = 0.0
-    validation_facts: Annotated[
-        float,
-        Field(gt=0, le=1, description="Share of the facts that a validation knows; below 1 for sparser unseen graphs."),
-    ] = 1.0
+    validation_facts: Annotated[float, Field(gt=0, le=1, description="Share of the facts a validation knows.")] = 1.0
     steps_per_epoch: Annotated[
         int, Field(ge=1, description="Steps of an epoch that is neither layer-wise nor of sub-graphs.")
     ] = 6

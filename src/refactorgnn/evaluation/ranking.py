@@ -31,7 +31,7 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 # Half of it, one score matrix, stays below the size from which glibc maps memory anew for each chunk; on FB15k-237
 # the page faults of larger ones cost 40 % more time.
 _RANKING_BUDGET = 64 * 2**20
-# With fewer questions at a time a product is as slow as reading the candidates: five times slower at a million of them.
+# With fewer questions at a time a product is no faster than reading all candidates anew for each of them.
 _FEWEST_ROWS = 64
 # Score matrices alive at once: the scores, and the byte mask with what NumPy needs to sum it.
 _BUFFERS = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 
 import torch
@@ -16,11 +17,16 @@ def kernels_for(scores: Tensor) -> ModuleType | None:
 
 @cache
 def _kernels() -> ModuleType | None:
-    try:
-        from refactorgnn.ops import fused
-    except ImportError:  # torch was built without Triton
+    if find_spec("triton") is None:  # torch was built without it
         return None
+    from refactorgnn.ops import fused
+
     return fused
+
+
+def place_for(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """Where a kernel puts what it makes of scores: in their place, or beside them where the type is another."""
+    return scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
 
 
 def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -34,7 +40,7 @@ def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, 
     """
     kernels = kernels_for(scores)
     if kernels is not None:
-        P = scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
+        P = place_for(scores, dtype)
         return P, kernels.softmax(scores, num_real, scores.new_ones(scores.shape[0]), P)
     P = torch.softmax(scores, dim=1)
     # Read off the largest probability, which is at least 1/|V| and so never underflows: no second pass of exponentials.

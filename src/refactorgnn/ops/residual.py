@@ -71,8 +71,7 @@ class _Facts:
         kernels = passes.kernels_for(scores)
         if kernels is None:
             return self._residual_(scores, chunk)
-        narrow = keys.padded.dtype
-        D = scores if scores.dtype == narrow else torch.empty_like(scores, dtype=narrow)
+        D = passes.place_for(scores, keys.padded.dtype)
         lse = kernels.softmax(scores, keys.num_real, -self.counts[chunk], D)
         return self._add_answers(D, chunk), lse, None
 
@@ -102,8 +101,7 @@ class _Facts:
             P.mul_(-self.counts[chunk, None])
             self._add_answers(P, chunk)
             return pair
-        narrow = keys.padded.dtype
-        found = pair if pair.dtype == narrow else torch.empty_like(pair, dtype=narrow)
+        found = passes.place_for(pair, keys.padded.dtype)
         outs = found[:, 0], found[:, 1]
         kernels.score_gradients(scores, M, lse, grad_lse.contiguous(), -self.counts[chunk], keys.num_real, outs)
         self._add_answers(outs[0], chunk)

@@ -42,7 +42,13 @@ class DifferentiableRules(LinkPredictor):
     """
 
     def __init__(
-        self, relations: Vocabulary, dim: int, num_steps: int, *, seed: int = 0, memory_budget: int | None = None
+        self,
+        relations: Vocabulary,
+        dim: int = 128,
+        num_steps: int = 3,
+        *,
+        seed: int = 0,
+        memory_budget: int | None = None,
     ) -> None:
         super().__init__(relations)
         self.num_steps = num_steps

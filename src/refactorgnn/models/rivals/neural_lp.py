@@ -7,7 +7,6 @@ from itertools import combinations, pairwise
 import torch
 from torch import Tensor, nn
 
-from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.rivals.differentiable_rules import DifferentiableRules, initial_embeddings
 from refactorgnn.models.rivals.rule_extraction import Alignment
 from refactorgnn.ops.relation_steps import HeldOut, RelationOperators
@@ -30,17 +29,6 @@ class NeuralLP(DifferentiableRules):
         seed: The seed of all initial weights.
         memory_budget: Bytes of temporaries; None: by the device.
     """
-
-    def __init__(
-        self,
-        relations: Vocabulary,
-        dim: int = 128,
-        num_steps: int = 3,
-        *,
-        seed: int = 0,
-        memory_budget: int | None = None,
-    ) -> None:
-        super().__init__(relations, dim, num_steps, seed=seed, memory_budget=memory_budget)
 
     def _make_layers(self, num_relations: int, dim: int) -> None:
         self.embeddings = initial_embeddings(num_relations + 1, dim)  # the last one is the end token

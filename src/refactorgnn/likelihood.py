@@ -18,7 +18,7 @@ from refactorgnn.scorers import DotScorer, Scorer
 
 NTerm = Literal["exact", "paper", "none"]
 # Bytes of one array of |Q|×d numbers where no backward pass needs all of them; a layer has about eight at once.
-_MOST_PART_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
+_MOST_PART_BYTES = {"cpu": 256 * 2**20, "cuda": 64 * 2**20}
 
 
 def log_likelihood_gradient(

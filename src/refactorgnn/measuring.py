@@ -92,10 +92,13 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any, preload: Seq
     """Call ``function`` in a process of its own, whose memory has seen nothing else, and return what it returns.
 
     The process is a fork of a server that has imported ``preload`` and done nothing, so that no time goes into imports.
+    A fork cannot use a GPU if the server has asked CUDA for one, as libraries do when they are imported: it is told to
+    ask the driver instead.
 
     Raises:
         RuntimeError: if the process was killed, for want of memory perhaps.
     """
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     receiver, sender = context.Pipe(duplex=False)

@@ -25,10 +25,11 @@ from refactorgnn.ops import passes
 
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
-GPU_MEMORY_BUDGET = 1024 * 2**20
+GPU_MEMORY_BUDGET = 384 * 2**20
 # Rows beyond which a matrix product gains nothing from a longer chunk; on a GPU that is far beyond any budget.
 _MOST_ROWS = 4096
 _MOST_GPU_ROWS = 2**20
+HALF_PRECISION = frozenset({torch.bfloat16, torch.float16})
 # The tensor cores of a GPU are at their best when every row of a matrix begins at a multiple of this many numbers.
 _ALIGNMENT = 8
 # |V|-wide buffers alive at once in a forward chunk (S, P) and in a backward chunk (S, P, M and one temporary).
@@ -46,7 +47,7 @@ def rows_within(
     """The queries of a chunk whose ``buffers`` score matrices fit in the budget; at least 1.
 
     Args:
-        memory_budget: Bytes; None: 128 MiB on a CPU, 1 GiB on a GPU.
+        memory_budget: Bytes; None: 128 MiB on a CPU, 384 on a GPU.
         num_candidates: The width of a score matrix.
         buffers: How many of them are alive at once.
         itemsize: The bytes of a number.
@@ -113,28 +114,32 @@ def logsumexp(queries: Tensor, candidates: Tensor, memory_budget: int | None) ->
 
 def accumulation_dtype(tensor: Tensor) -> torch.dtype:
     """Half-precision inputs are multiplied as they are but summed, and returned, in float32."""
-    return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
+    return torch.float32 if tensor.dtype in HALF_PRECISION else tensor.dtype
 
 
 def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """``left @ right`` with the accumulator's type as the result's, whatever the two input types are.
+    """``left @ right`` with the accumulator's type as the result's, or that of ``out``.
 
     On CUDA half-precision operands go to the tensor cores with a float32 result; on CPU they are widened first, which
     is exact.
     """
-    narrow = {left.dtype, right.dtype} & {torch.bfloat16, torch.float16}
-    if narrow and left.is_cuda:
-        dtype = narrow.pop()
+    narrow = {left.dtype, right.dtype} & HALF_PRECISION
+    if not narrow:
+        return torch.mm(left, right, out=out)
+    dtype = narrow.pop()
+    if out is not None and out.dtype == dtype:
+        return torch.mm(left.to(dtype), right.to(dtype), out=out)
+    if left.is_cuda:
         return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32, out=out)
-    if narrow:
-        left, right = left.float(), right.float()
-    return torch.mm(left, right, out=out)
+    return torch.mm(left.float(), right.float(), out=out)
 
 
 def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """``total += left @ right``, in one pass over ``total`` where its type is that of the factors."""
+    """``total += left @ right``, in one pass over ``total`` where the library has it for these types."""
     if total.dtype == left.dtype == right.dtype:
         return total.addmm_(left, right)
+    if total.is_cuda and left.dtype == right.dtype:
+        return torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     return total.add_(matmul(left, right))
 
 

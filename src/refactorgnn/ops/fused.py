@@ -22,14 +22,14 @@ _PART = 4_096
 _ALIGNED = 8
 # Numbers of a row that one warp of 32 threads takes, and the most warps of a program.
 _PER_WARP = 1_024
-_MOST_WARPS = 16
+_MOST_WARPS = 8
 
 
 def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor:
     """Make the probabilities of each row, times a factor, in the type of ``out``; returns its ``logsumexp``.
 
     Args:
-        scores: Shape ``(num_rows, num_columns)``, float32, rows not broken up in memory.
+        scores: Shape ``(num_rows, num_columns)``, of any float type up to float32, rows not broken up in memory.
         num_real: The columns that count; in ``out`` the others are 0, whatever their scores.
         scale: A factor for each row, float32.
         out: As ``scores``, of any float type; may be the same memory.
@@ -48,7 +48,7 @@ def score_gradients(
     """With ``P = exp(scores − lse)`` make ``scale ∘ P`` and ``P ∘ (grads − rowsum(P ∘ grads) + shift)``.
 
     Args:
-        scores: Shape ``(num_rows, num_columns)``, float32, rows not broken up in memory.
+        scores: Shape ``(num_rows, num_columns)``, of any float type up to float32, rows not broken up in memory.
         grads: The derivative by ``P``; as ``scores``.
         lse: ``logsumexp(scores)``, for each row.
         shift: The derivative by ``lse``, for each row.
@@ -82,6 +82,12 @@ def _launch_options(num_real: int) -> tuple[int, dict[str, int]]:
 
 
 @triton.jit
+def _read(row, columns, num_real, other):
+    """Numbers of a row, widened; ``other`` in place of those that do not count."""
+    return tl.load(row + columns, mask=columns < num_real, other=other).to(tl.float32)
+
+
+@triton.jit
 def _softmax_kernel(
     scores,
     scale,
@@ -98,7 +104,7 @@ def _softmax_kernel(
     scores += row * scores_stride
     out += row * out_stride
     columns = tl.arange(0, BLOCK)
-    x = tl.load(scores + columns, mask=columns < num_real, other=-float("inf"))
+    x = _read(scores, columns, num_real, -float("inf"))
     if KEEPS_ROW:
         largest = tl.max(x, 0)
         E = tl.exp(x - largest)
@@ -110,7 +116,7 @@ def _softmax_kernel(
         heights = x
         sums = tl.full((BLOCK,), 1.0, tl.float32)
         for start in range(BLOCK, num_real, BLOCK):
-            x = tl.load(scores + start + columns, mask=start + columns < num_real, other=-float("inf"))
+            x = _read(scores, start + columns, num_real, -float("inf"))
             higher = tl.maximum(heights, x)
             sums = sums * tl.exp(heights - higher) + tl.exp(x - higher)
             heights = higher
@@ -118,7 +124,7 @@ def _softmax_kernel(
         normaliser = tl.sum(sums * tl.exp(heights - largest), 0)
         factor = tl.load(scale + row) / normaliser
         for start in range(0, num_columns, BLOCK):
-            x = tl.load(scores + start + columns, mask=start + columns < num_real, other=-float("inf"))
+            x = _read(scores, start + columns, num_real, -float("inf"))
             P = tl.exp(x - largest) * factor
             tl.store(out + start + columns, P.to(out.dtype.element_ty), mask=start + columns < num_columns)
     tl.store(lse + row, largest + tl.log(normaliser))
@@ -148,8 +154,8 @@ def _score_gradients_kernel(
     normaliser = tl.load(lse + row)
     factor = tl.load(scale + row)
     columns = tl.arange(0, BLOCK)
-    P = tl.exp(tl.load(scores + columns, mask=columns < num_real, other=-float("inf")) - normaliser)
-    M = tl.load(grads + columns, mask=columns < num_real, other=0.0)
+    P = tl.exp(_read(scores, columns, num_real, -float("inf")) - normaliser)
+    M = _read(grads, columns, num_real, 0.0)
     products = P * M
     if KEEPS_ROW:
         level = tl.sum(products, 0) - tl.load(shift + row)
@@ -158,15 +164,14 @@ def _score_gradients_kernel(
         tl.store(gradient_out + columns, S.to(gradient_out.dtype.element_ty), mask=columns < num_columns)
     else:
         for start in range(BLOCK, num_real, BLOCK):
-            inside = start + columns < num_real
-            P = tl.exp(tl.load(scores + start + columns, mask=inside, other=-float("inf")) - normaliser)
-            products += P * tl.load(grads + start + columns, mask=inside, other=0.0)
+            place = start + columns
+            P = tl.exp(_read(scores, place, num_real, -float("inf")) - normaliser)
+            products += P * _read(grads, place, num_real, 0.0)
         level = tl.sum(products, 0) - tl.load(shift + row)
         for start in range(0, num_columns, BLOCK):
-            inside = start + columns < num_real
-            P = tl.exp(tl.load(scores + start + columns, mask=inside, other=-float("inf")) - normaliser)
-            M = tl.load(grads + start + columns, mask=inside, other=0.0)
-            S = P * (M - level)
             place = start + columns
+            P = tl.exp(_read(scores, place, num_real, -float("inf")) - normaliser)
+            M = _read(grads, place, num_real, 0.0)
+            S = P * (M - level)
             tl.store(scaled_out + place, (P * factor).to(scaled_out.dtype.element_ty), mask=place < num_columns)
             tl.store(gradient_out + place, S.to(gradient_out.dtype.element_ty), mask=place < num_columns)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 
 def kernels_for(scores: Tensor) -> ModuleType | None:
-    """:mod:`refactorgnn.ops.fused` where it can be used, which is on a GPU for float32 scores, or None."""
-    return _kernels() if scores.is_cuda and scores.dtype == torch.float32 else None
+    """:mod:`refactorgnn.ops.fused` where it can be used, which is on a GPU up to float32, or None."""
+    return _kernels() if scores.is_cuda and scores.dtype != torch.float64 else None
 
 
 @cache

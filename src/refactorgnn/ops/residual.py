@@ -25,10 +25,11 @@ from torch.autograd.function import once_differentiable
 from refactorgnn.ops import chunked, passes
 from refactorgnn.ops.sparse import SparsePattern
 
-# |V|-wide buffers alive at once in a forward chunk (the scores, and a narrow copy for half-precision products) and in a
-# backward chunk (D and S̄, and as much again: a temporary, or narrow copies).
-_FORWARD_BUFFERS = 2
-_BACKWARD_BUFFERS = 3
+# |V|-wide buffers alive at once in a forward chunk (the scores, which become D) and in a backward chunk (D and S̄), and
+# the temporaries beside them, which kernels do not need.
+_FORWARD_BUFFERS = 1
+_BACKWARD_BUFFERS = 2
+_TEMPORARIES = 1
 # Below any weight that counts.
 LEAST_WEIGHT = 1e-30
 
@@ -56,6 +57,19 @@ def scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
     return (rows * factors).to(rows.dtype)
 
 
+def _score_dtype(queries: Tensor) -> torch.dtype:
+    """Half-precision scores stay so where kernels widen them as they read: half the traffic, as plain as autocast."""
+    has_kernels = passes.kernels_for(queries) is not None
+    return queries.dtype if has_kernels else chunked.accumulation_dtype(queries)
+
+
+def _rows_within(memory_budget: int | None, keys: chunked.Keys, buffers: int, scores: torch.dtype) -> int:
+    """The queries of a chunk; see :func:`refactorgnn.ops.chunked.rows_within`."""
+    if passes.kernels_for(keys.padded) is None:
+        buffers += _TEMPORARIES
+    return chunked.rows_within(memory_budget, keys.num_real, buffers, scores.itemsize, keys.padded.device)
+
+
 class _Facts:
     """``A`` and ``c``, chunk by chunk."""
 
@@ -71,9 +85,8 @@ class _Facts:
         kernels = passes.kernels_for(scores)
         if kernels is None:
             return self._residual_(scores, chunk)
-        D = passes.place_for(scores, keys.padded.dtype)
-        lse = kernels.softmax(scores, keys.num_real, -self.counts[chunk], D)
-        return self._add_answers(D, chunk), lse, None
+        lse = kernels.softmax(scores, keys.num_real, -self.counts[chunk], out=scores)
+        return self._add_answers(scores, chunk), lse, None
 
     def _residual_(self, scores: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
         """``D = −c/Z (E − Z/c A)`` with the exponentials ``E = Z P``.
@@ -89,23 +102,20 @@ class _Facts:
         add_at(E, answers, -self.weights[self.answers.edges_of(chunk)] * share[answers.rows])
         return E, largest + normaliser.log(), -(counts / normaliser)[:, None]
 
-    def residual_and_score_gradients(
+    def residual_and_score_gradients_(
         self, pair: Tensor, lse: Tensor, grad_lse: Tensor, keys: chunked.Keys, chunk: slice
-    ) -> Tensor:
-        """``(D, S̄)`` of ``(S, M)``: pairs of rows, shape ``(num_rows, 2, num_columns)``; spoils what it is given."""
-        scores, M = pair.unbind(1)
+    ) -> None:
+        """Make ``(D, S̄)`` of ``(S, M)`` in place: pairs of rows, shape ``(num_rows, 2, num_columns)``."""
+        scores, M = pair[:, 0], pair[:, 1]
         kernels = passes.kernels_for(scores)
         if kernels is None:
             P = scores.sub_(lse[:, None]).exp_()
             M.sub_((torch.linalg.vecdot(P, M) - grad_lse)[:, None]).mul_(P)
             P.mul_(-self.counts[chunk, None])
-            self._add_answers(P, chunk)
-            return pair
-        found = passes.place_for(pair, keys.padded.dtype)
-        outs = found[:, 0], found[:, 1]
-        kernels.score_gradients(scores, M, lse, grad_lse.contiguous(), -self.counts[chunk], keys.num_real, outs)
-        self._add_answers(outs[0], chunk)
-        return found
+        else:
+            factors = lse, grad_lse.contiguous(), -self.counts[chunk]
+            kernels.score_gradients(scores, M, *factors, keys.num_real, outs=(scores, M))
+        self._add_answers(scores, chunk)
 
     def _add_answers(self, matrix: Tensor, chunk: slice) -> Tensor:
         return add_at(matrix, self.answers.slice_rows(chunk), self.weights[self.answers.edges_of(chunk)])
@@ -126,8 +136,9 @@ class _ResidualProducts(torch.autograd.Function):
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         wanted = queries.new_empty(queries.shape, dtype=dtype)
         pulled = keys.zeros(dtype)
-        rows = chunked.rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
-        place = keys.buffer(min(rows, queries.shape[0]), dtype)
+        scores = _score_dtype(queries)
+        rows = _rows_within(memory_budget, keys, _FORWARD_BUFFERS, scores)
+        place = keys.buffer(min(rows, queries.shape[0]), scores)
         for chunk in chunked.chunks(queries.shape[0], rows):
             q = queries[chunk]
             D, lse[chunk], factor = facts.residual(keys.scores(q, out=place), keys, chunk)
@@ -153,17 +164,16 @@ class _ResidualProducts(torch.autograd.Function):
         across = answering.flip(0).transpose(0, 1).flatten(1).T
         grad_queries = torch.empty_like(grad_wanted)
         grad_candidates = keys.zeros(lse.dtype) if ctx.needs_input_grad[1] else None
-        rows = chunked.rows_within(
-            ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize, queries.device
-        )
-        place = keys.buffer(2 * min(rows, queries.shape[0]), lse.dtype)
+        scores = _score_dtype(queries)
+        rows = _rows_within(ctx.memory_budget, keys, _BACKWARD_BUFFERS, scores)
+        place = keys.buffer(2 * min(rows, queries.shape[0]), scores)
         for chunk in chunked.chunks(queries.shape[0], rows):
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
             keys.scores(queries[chunk], out=pair[:, 0])
             # −c goes into the short factor: a pass over M less.
             scaled = scaled_rows(asked[chunk], -facts.counts[chunk, None, None])
             chunked.matmul(scaled.flatten(1), across, out=pair[:, 1])
-            pair = facts.residual_and_score_gradients(pair, lse[chunk], grad_lse[chunk], keys, chunk)
+            facts.residual_and_score_gradients_(pair, lse[chunk], grad_lse[chunk], keys, chunk)
             chunked.matmul(pair.flatten(1), answering.flatten(0, 1), out=grad_queries[chunk])
             if grad_candidates is not None:
                 chunked.add_matmul_(grad_candidates, pair.flatten(0, 1).T, asked[chunk].flatten(0, 1))

@@ -43,7 +43,10 @@ class QuestionBatch:
 
     def count(self, predictor: QueryScorer) -> Tensor:
         """``(better, equal, candidates)`` of each question, shape ``(3, num_questions)``; better is −1 for a NaN."""
-        scores = predictor.scores(self.subjects, self.relations)
+        return self.count_in(predictor.scores(self.subjects, self.relations))
+
+    def count_in(self, scores: Tensor) -> Tensor:
+        """As :meth:`count`, in scores of all entities for each question, which are spoilt."""
         target = scores.gather(1, self.truth)
         # NaN is neither greater than nor equal to anything.
         scores.index_put_((self.known.rows, self.known.columns), scores.new_full((), torch.nan))

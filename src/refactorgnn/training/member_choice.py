@@ -7,22 +7,23 @@ the spread of its scores (their standard deviation over the entities, mean over 
 differently trained models can differ fifty-fold in spread, and the flatter ones would never be heard.
 
 Greedy choice of an ensemble's members goes back to Caruana et al. (ICML 2004), where a member's weight is how often it
-was picked. Nothing is random, and scores are never kept: weights are measured by ranking with them, chunk by chunk.
+was picked. Nothing is random. Scores are never kept for all questions: all moves of a round are measured in one pass
+over the questions, in which each member scores a batch of them once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
-from refactorgnn.evaluation.protocols import evaluate_ranking
-from refactorgnn.evaluation.ranking import ranking_budget
+from refactorgnn.evaluation.device_ranking import question_batches
+from refactorgnn.evaluation.ranking import Ranks, ranking_budget
 from refactorgnn.models.base import QueryScorer
-from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.ensemble import check_weights
 from refactorgnn.ops.chunked import rows_within
 from refactorgnn.progress import counting
@@ -32,8 +33,8 @@ _SMALLEST_GAIN = 1e-4
 # The influence that a member may enter with, and what that of one that is in may be multiplied with.
 _ENTRIES = (1.0, 0.25, 4.0)
 _FACTORS = (2.0, 0.5, 0.0)
-# Score matrices alive at once while their spread is computed.
-_BUFFERS = 2
+# Score matrices alive at once beside those of the members: a weighted sum, and the outcomes of two comparisons.
+_BUFFERS = 3
 
 Influence = tuple[float, ...]
 
@@ -81,16 +82,16 @@ def choose_weights(
     """
     if rounds < 1:
         raise UserError(f"rounds={rounds} cannot be used: choose at least 1.")
-    influences = [_unit_vector(place, len(members)) for place in range(len(members))]
     with counting("choosing members", rounds, enabled=progress) as bar:
-        alone = [_measured(members, graph, influence) for influence in influences]
         search = _Search(members, graph)
-        start = max(range(len(alone)), key=lambda place: alone[place].valid_mrr)  # the first of equals, here and below
-        current, steps = influences[start], [alone[start]]
+        units = _unit_vectors(len(members))
+        alone = search.steps(units)
+        start = _best(alone)
+        current, steps = units[start], [alone[start]]
         for _ in range(rounds):
             moves = list(_moves(current))
-            tried = [search.step(influence) for influence in moves]
-            best = max(range(len(tried)), key=lambda place: tried[place].valid_mrr)
+            tried = search.steps(moves)
+            best = _best(tried)
             if tried[best].valid_mrr <= steps[-1].valid_mrr + _SMALLEST_GAIN:
                 break
             current = moves[best]
@@ -103,8 +104,7 @@ def choose_weights(
 def measure_weights(members: Sequence[QueryScorer], graph: KnowledgeGraph, weights: Sequence[float]) -> Choice:
     """The validation MRR of an ensemble with given weights, and of each member."""
     check_weights(weights, len(members))
-    alone = [_measured(members, graph, _unit_vector(place, len(members))) for place in range(len(members))]
-    together = _measured(members, graph, weights)
+    *alone, together = _measured(members, graph, [*_unit_vectors(len(members)), weights])
     return Choice(together.weights, together.valid_mrr, tuple(step.valid_mrr for step in alone), steps=())
 
 
@@ -113,7 +113,7 @@ def score_spread(member: QueryScorer, graph: KnowledgeGraph) -> float:
     questions = graph.with_reciprocals(graph.triples("valid")).to(member.device)
     total = 0.0
     with torch.no_grad():
-        for chunk in questions.split(rows_within(ranking_budget(graph.num_entities), graph.num_entities, _BUFFERS)):
+        for chunk in questions.split(_rows_at_once([member], graph)):
             scores = member.scores(chunk[:, 0], chunk[:, 1])
             total += float(scores.std(dim=1, correction=0).sum())
     return total / len(questions)
@@ -126,27 +126,63 @@ class _Search:
         self.members = members
         self.graph = graph
         self.spreads = [score_spread(member, graph) or 1.0 for member in members]
-        self._measured: dict[Influence, Step] = {}
+        self._known: dict[Influence, Step] = {}
 
-    def step(self, influence: Influence) -> Step:
-        largest = max(influence)
-        scaled = tuple(value / largest for value in influence)  # exact: all are powers of two
-        if scaled not in self._measured:
-            weights = [value / spread for value, spread in zip(scaled, self.spreads, strict=True)]
-            self._measured[scaled] = _measured(self.members, self.graph, weights)
-        return self._measured[scaled]
-
-
-def _measured(members: Sequence[QueryScorer], graph: KnowledgeGraph, weights: Sequence[float]) -> Step:
-    """The validation MRR with some weights, which are divided by their sum to stay on the scale of the members."""
-    shares = tuple(weight / sum(weights) for weight in weights)
-    chosen = [place for place, share in enumerate(shares) if share]
-    scorer = ConcatenatedScorer([members[place] for place in chosen], [shares[place] for place in chosen])
-    return Step(shares, evaluate_ranking(scorer, graph, "valid", confidence=False).metrics["mrr"])
+    def steps(self, influences: Sequence[Influence]) -> list[Step]:
+        """Where each of them leads."""
+        # Exact: all are powers of two.
+        scaled = [tuple(value / max(influence) for value in influence) for influence in influences]
+        new = list(dict.fromkeys(one for one in scaled if one not in self._known))
+        weightings = [[value / spread for value, spread in zip(one, self.spreads, strict=True)] for one in new]
+        self._known.update(zip(new, _measured(self.members, self.graph, weightings), strict=True))
+        return [self._known[one] for one in scaled]
 
 
-def _unit_vector(place: int, length: int) -> Influence:
-    return tuple(float(other == place) for other in range(length))
+@torch.no_grad()
+def _measured(
+    members: Sequence[QueryScorer], graph: KnowledgeGraph, weightings: Sequence[Sequence[float]]
+) -> list[Step]:
+    """The validation MRR with each weighting, which is divided by its sum to stay on the scale of the members."""
+    if not weightings:
+        return []
+    shares = [tuple(weight / sum(weights) for weight in weights) for weights in weightings]
+    places = [place for place in range(len(members)) if any(share[place] for share in shares)]
+    triples = graph.triples("valid")
+    counts: list[list[Tensor]] = [[] for _ in shares]
+    batches = question_batches(
+        graph.with_reciprocals(triples), graph.queries(), members[0].device, _rows_at_once(members, graph)
+    )
+    for batch in batches:
+        scores = {place: members[place].scores(batch.subjects, batch.relations) for place in places}
+        for found, share in zip(counts, shares, strict=True):
+            found.append(batch.count_in(_weighted_sum(scores, share)))
+    ranks = (Ranks.from_counts(triples, torch.cat(found, dim=1).cpu()).ranks() for found in counts)
+    return [Step(share, float((1 / rank).mean())) for share, rank in zip(shares, ranks, strict=True)]
+
+
+def _rows_at_once(members: Sequence[QueryScorer], graph: KnowledgeGraph) -> int:
+    """How many questions the members may score at once."""
+    device = members[0].device
+    budget = None if device.type == "cuda" else ranking_budget(graph.num_entities)
+    return rows_within(budget, graph.num_entities, len(members) + _BUFFERS, device=device)
+
+
+def _weighted_sum(scores: Mapping[int, Tensor], weights: Sequence[float]) -> Tensor:
+    """The scores of the members whose weight is not 0, summed; those in ``scores`` stay as they are."""
+    chosen = [(scores[place], weight) for place, weight in enumerate(weights) if weight]
+    total = chosen[0][0] * chosen[0][1]
+    for others, weight in chosen[1:]:
+        total.add_(others, alpha=weight)
+    return total
+
+
+def _best(steps: Sequence[Step]) -> int:
+    """The place of the best, the first of equals."""
+    return max(range(len(steps)), key=lambda place: steps[place].valid_mrr)
+
+
+def _unit_vectors(length: int) -> list[Influence]:
+    return [tuple(float(other == place) for other in range(length)) for place in range(length)]
 
 
 def _moves(influence: Influence) -> Iterator[Influence]:

@@ -92,13 +92,10 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any, preload: Seq
     """Call ``function`` in a process of its own, whose memory has seen nothing else, and return what it returns.
 
     The process is a fork of a server that has imported ``preload`` and done nothing, so that no time goes into imports.
-    A fork cannot use a GPU if the server has asked CUDA for one, as libraries do when they are imported: it is told to
-    ask the driver instead.
 
     Raises:
         RuntimeError: if the process was killed, for want of memory perhaps.
     """
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     receiver, sender = context.Pipe(duplex=False)
@@ -114,6 +111,17 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any, preload: Seq
     if error is not None:
         raise error
     return result
+
+
+def isolated(function: Callable[..., Any], *arguments: Any, device: str, preload: Sequence[str] = ()) -> Any:
+    """As :func:`in_fresh_process` where memory is a process's, on a CPU; here and now where it is a GPU's.
+
+    What is held on a GPU is counted by torch, whatever the process has seen. And a fork cannot use a GPU once its
+    server has asked for one, as libraries do when they are imported.
+    """
+    if device == "cpu":
+        return in_fresh_process(function, *arguments, preload=preload)
+    return function(*arguments)
 
 
 def _answer(sender: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Measuring the cases of a benchmark one after the other, each in a process of its own."""
+"""Measuring the cases of a benchmark one after the other, on a CPU each in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refactorgnn.bench.rivals import Rival
 from refactorgnn.bench.timing import Contestant, peak_bytes, seconds_in_turns
 from refactorgnn.devices import usable_device
 from refactorgnn.errors import UserError
-from refactorgnn.measuring import in_fresh_process, load_average
+from refactorgnn.measuring import isolated, load_average
 from refactorgnn.progress import counting
 from refactorgnn.provenance import hardware, provenance
 
@@ -81,9 +81,9 @@ def run_bench(
 
 
 def measure(case: Case, repeats: int, data_root: str | Path | None = None) -> BenchRecord:
-    """The record of a case, measured in a process of its own."""
+    """The record of a case, measured in a process of its own if it is about the memory of one."""
     origin, before = provenance(case.device), load_average()
-    figures = in_fresh_process(measure_here, case, repeats, data_root, preload=_PRELOAD)
+    figures = isolated(measure_here, case, repeats, data_root, device=case.device, preload=_PRELOAD)
     load = {"before": before, "after": load_average()}
     return BenchRecord(case=asdict(case), load_average=load, provenance=origin, **figures)
 
@@ -99,6 +99,8 @@ def measure_here(case: Case, repeats: int, data_root: str | Path | None = None) 
         return _figures(contest, repeats, device)
     finally:
         contest.close()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def _figures(contest: Contest, repeats: int, device: torch.device) -> dict[str, Any]:

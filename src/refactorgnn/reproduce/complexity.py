@@ -19,7 +19,7 @@ import torch
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.devices import usable_device
 from refactorgnn.errors import UserError
-from refactorgnn.measuring import in_fresh_process, load_average, memory_added_mb, timed
+from refactorgnn.measuring import isolated, load_average, memory_added_mb, timed
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.progress import counting
 from refactorgnn.provenance import provenance
@@ -134,7 +134,7 @@ class ComplexityOptions:
 
 
 def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> dict[str, Any]:
-    """Measure all points, each in a process of its own; the record of them, ready for JSON."""
+    """Measure all points, on a CPU each in a process of its own; the record of them, ready for JSON."""
     torch.set_num_threads(options.threads)
     usable_device(options.device)
     origin, load = provenance(options.device), {"before": load_average()}
@@ -143,7 +143,8 @@ def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> 
     with counting("measuring", len(MODELS) * len(sizes), enabled=progress) as bar:
         for model in MODELS:
             for size in sizes:
-                points.append(in_fresh_process(measure_point, model, size, options, preload=_PRELOAD))
+                measured = isolated(measure_point, model, size, options, device=options.device, preload=_PRELOAD)
+                points.append(measured)
                 bar.advance(note=model)
     load["after"] = load_average()
     return {

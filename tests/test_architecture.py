@@ -17,7 +17,7 @@ FLOORS = [
     {"data"},
     {"sampling"},
     {"scorers"},
-    {"autograd_path"},
+    {"autograd_path", "streamed"},
     {"likelihood"},
     {"layers"},
     {"models"},

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.nn import Sequential
 
-from refactorgnn import likelihood
+from refactorgnn import likelihood, streamed
 from refactorgnn.data.interop import to_edges
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
@@ -177,13 +180,58 @@ def test_queries_taken_some_at_a_time_have_the_same_gradient(
     states, relations = (torch.randn(count, 4, generator=generator, dtype=torch.float64) for count in (9, 3))
     found = []
     for most_bytes in (2**20, 5 * 4 * 8):
-        monkeypatch.setattr(likelihood, "_MOST_PART_BYTES", {"cpu": most_bytes})
+        for limit in ("_MOST_BYTES", "_PART_BYTES"):
+            monkeypatch.setattr(likelihood, limit, {"cpu": most_bytes})
         torch.manual_seed(1)  # the candidates are drawn once for all parts
         options = {"n_term": n_term, "num_samples": num_samples}
         with torch.no_grad():
             found.append(log_likelihood_gradient(make_scorer("distmult", 4), states, relations, queries, **options))
     assert queries.num_queries > 20  # several parts of five
     torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("states_learn", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@every_dot_scorer
+def test_derivatives_of_queries_taken_some_at_a_time_are_those_of_all_together(
+    name: str, weighted: bool, states_learn: bool
+) -> None:
+    """The closed form of the streamed gradient against autograd through the composed one."""
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(count, (60,), generator=generator) for count in (9, 3, 9)], dim=1)
+    queries = QueryIndex.from_triples(triples, 9, 3)
+    if weighted:
+        queries = replace(queries, weights=torch.rand(60, generator=generator, dtype=torch.float64))
+    scorer = make_scorer(name, 4)
+    states = torch.randn(9, 4, generator=generator, dtype=torch.float64, requires_grad=states_learn)
+    relations = torch.randn(3, scorer.relation_dim, generator=generator, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn(9, 4, generator=generator, dtype=torch.float64)
+    learned = [tensor for tensor in (states, relations) if tensor.requires_grad]
+    composed = log_likelihood_gradient(scorer, states, relations, queries)
+    found = streamed.log_likelihood_gradient(scorer, states, relations, queries, 7 * 8 * 9 * 4, queries_at_once=5)
+    torch.testing.assert_close(found, composed, **EXACT)
+    expected = torch.autograd.grad(composed, learned, direction)
+    torch.testing.assert_close(torch.autograd.grad(found, learned, direction), expected, **EXACT)
+
+
+def test_streamed_derivatives_in_mixed_precision_err_like_the_composed_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(count, (200,), generator=generator) for count in (40, 3, 40)], dim=1)
+    queries, scorer = QueryIndex.from_triples(triples, 40, 3), make_scorer("distmult", 16)
+    states, relations = (torch.randn(count, 16, generator=generator, requires_grad=True) for count in (40, 3))
+    direction = torch.randn(40, 16, generator=generator)
+
+    def found(*arguments: Any, is_streamed: bool) -> tuple[Tensor, ...]:
+        function = streamed.log_likelihood_gradient if is_streamed else log_likelihood_gradient
+        gradient = function(scorer, states, relations, queries, *arguments)
+        assert gradient.dtype == torch.float32
+        return gradient, *torch.autograd.grad(gradient, (states, relations), direction)
+
+    exact = found(is_streamed=False)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        composed, ours = found(is_streamed=False), found(None, 30, is_streamed=True)
+    for got, other, expected in zip(ours, composed, exact, strict=True):
+        assert 0 < (got - expected).norm() <= 1.2 * (other - expected).norm()
 
 
 def test_inside_pyg_sequential() -> None:

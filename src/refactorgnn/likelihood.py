@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from refactorgnn import autograd_path
+from refactorgnn import autograd_path, streamed
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.ops import Impl, edge_dots, logsumexp, residual_products, sum_neighbours
@@ -17,8 +17,10 @@ from refactorgnn.ops.sampled import CandidateSample
 from refactorgnn.scorers import DotScorer, Scorer
 
 NTerm = Literal["exact", "paper", "none"]
-# Bytes of one array of |Q|×d numbers where no backward pass needs all of them; a layer has about eight at once.
-_MOST_PART_BYTES = {"cpu": 256 * 2**20, "cuda": 64 * 2**20}
+# Bytes of an array of |Q|×d numbers, of which a layer has about ten at once: the most for which all queries are taken
+# together, and those of a part where they are not.
+_MOST_BYTES = {"cpu": 256 * 2**20, "cuda": 128 * 2**20}
+_PART_BYTES = {"cpu": 256 * 2**20, "cuda": 16 * 2**20}
 
 
 def log_likelihood_gradient(
@@ -68,10 +70,16 @@ def log_likelihood_gradient(
     check_dropout(dropout_rate, scorer)
     if not isinstance(scorer, DotScorer):
         return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
+    place = "cuda" if states.is_cuda else "cpu"
+    query_bytes = states.shape[1] * states.element_size()
+    is_whole = queries.num_queries * query_bytes <= _MOST_BYTES[place] or dropout_rate > 0
+    at_once = max(1, _PART_BYTES[place] // query_bytes)
+    if not is_whole and n_term == "exact" and impl == "chunked" and num_samples is None:
+        return streamed.log_likelihood_gradient(scorer, states, relations, queries, memory_budget, at_once)
     sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
     gradients = (
         _gradient(scorer, states, relations, part, drawn, n_term, impl, memory_budget, dropout_rate)
-        for part, drawn in _parts(queries, sample, states, is_whole=torch.is_grad_enabled() or dropout_rate > 0)
+        for part, drawn in _parts(queries, sample, None if is_whole or torch.is_grad_enabled() else at_once)
     )
     total = next(gradients)
     for gradient in gradients:
@@ -80,17 +88,16 @@ def log_likelihood_gradient(
 
 
 def _parts(
-    queries: QueryIndex, sample: CandidateSample | None, states: Tensor, *, is_whole: bool
+    queries: QueryIndex, sample: CandidateSample | None, at_once: int | None
 ) -> Iterator[tuple[QueryIndex, CandidateSample | None]]:
-    """The queries, all at once or some at a time, with the sample that each has.
+    """The queries, all together or so many at a time, with the sample that each part has.
 
     The gradient is a sum over the queries: where nothing is kept for a backward pass, they need not be there together.
     """
-    if is_whole or queries.weights is not None:
+    if at_once is None or queries.weights is not None:
         yield queries, sample
         return
-    most_bytes = _MOST_PART_BYTES["cuda" if states.is_cuda else "cpu"]
-    for part in queries.in_order(max(1, most_bytes // (states.shape[1] * states.element_size()))):
+    for part in queries.in_order(at_once):
         yield part, sample if part is queries or sample is None else sample.of(part.distinct_answers)
 
 

@@ -144,9 +144,10 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def chunks(num_rows: int, rows: int) -> Iterator[slice]:
-    """Slices of at most ``rows`` that cover ``num_rows``."""
-    for start in range(0, num_rows, rows):
-        yield slice(start, min(start + rows, num_rows))
+    """Slices of at most ``rows`` that cover ``num_rows``, as few as there can be and nearly equal."""
+    size = -(-num_rows // -(-num_rows // rows)) if num_rows else rows
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))
 
 
 class _SoftmaxProducts(torch.autograd.Function):

@@ -121,6 +121,97 @@ class _Facts:
         return add_at(matrix, self.answers.slice_rows(chunk), self.weights[self.answers.edges_of(chunk)])
 
 
+class ResidualPass:
+    """The forward pass over some queries after others, with the same candidates.
+
+    Args:
+        candidates: ``H``, shape ``(num_candidates, dim)``.
+        memory_budget: Bytes of temporaries.
+    """
+
+    def __init__(self, candidates: Tensor, memory_budget: int | None) -> None:
+        self.keys, self.memory_budget = chunked.Keys(candidates), memory_budget
+        self._pulled = self.keys.zeros(chunked.accumulation_dtype(candidates))
+
+    @property
+    def pulled(self) -> Tensor:
+        """``Dᵀ Q`` of all queries so far."""
+        return self._pulled[: self.keys.num_real]
+
+    def add(self, queries: Tensor, answers: SparsePattern, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """``logsumexp(S)`` and ``D H`` of more queries."""
+        keys, dtype = self.keys, self._pulled.dtype
+        facts = _Facts(answers, weights, dtype)
+        lse = queries.new_empty(queries.shape[0], dtype=dtype)
+        wanted = queries.new_empty(queries.shape, dtype=dtype)
+        scores = _score_dtype(queries)
+        rows = _rows_within(self.memory_budget, keys, _FORWARD_BUFFERS, scores)
+        place = keys.buffer(min(rows, queries.shape[0]), scores)
+        for chunk in chunked.chunks(queries.shape[0], rows):
+            q = queries[chunk]
+            D, lse[chunk], factor = facts.residual(keys.scores(q, out=place), keys, chunk)
+            chunked.matmul(D, keys.padded, out=wanted[chunk])
+            if factor is not None:
+                wanted[chunk].mul_(factor)
+                q = scaled_rows(q, factor)
+            chunked.add_matmul_(self._pulled, D.T, q)
+        return lse, wanted
+
+
+class ResidualBackwardPass:
+    """The backward pass over some queries after others, with the same candidates.
+
+    Args:
+        candidates: ``H``.
+        grad_pulled: ``Ḡ``, of all queries.
+        learns_candidates: Whether their derivative is wanted.
+        memory_budget: Bytes of temporaries.
+    """
+
+    def __init__(
+        self, candidates: Tensor, grad_pulled: Tensor, *, learns_candidates: bool, memory_budget: int | None
+    ) -> None:
+        self.keys, self.memory_budget = chunked.Keys(candidates), memory_budget
+        dtype = chunked.accumulation_dtype(candidates)
+        self._grad_candidates = self.keys.zeros(dtype) if learns_candidates else None
+        # Beside each other, in the order of the sums above: (Ḡ, K), and for M the transpose of (K, Ḡ).
+        self._answering = torch.stack([self.keys.like(grad_pulled).to(candidates.dtype), self.keys.padded])
+        self._across = self._answering.flip(0).transpose(0, 1).flatten(1).T
+
+    @property
+    def grad_candidates(self) -> Tensor | None:
+        """``H̄`` from all queries so far."""
+        return None if self._grad_candidates is None else self._grad_candidates[: self.keys.num_real]
+
+    def add(
+        self,
+        queries: Tensor,
+        answers: SparsePattern,
+        weights: Tensor | None,
+        lse: Tensor,
+        grad_lse: Tensor,
+        grad_wanted: Tensor,
+    ) -> Tensor:
+        """``Q̄`` of more queries, whose ``logsumexp`` is known."""
+        keys, facts = self.keys, _Facts(answers, weights, lse.dtype)
+        asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)  # (Ē, Q)
+        grad_queries = torch.empty_like(grad_wanted)
+        scores = _score_dtype(queries)
+        rows = _rows_within(self.memory_budget, keys, _BACKWARD_BUFFERS, scores)
+        place = keys.buffer(2 * min(rows, queries.shape[0]), scores)
+        for chunk in chunked.chunks(queries.shape[0], rows):
+            pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
+            keys.scores(queries[chunk], out=pair[:, 0])
+            # −c goes into the short factor: a pass over M less.
+            scaled = scaled_rows(asked[chunk], -facts.counts[chunk, None, None])
+            chunked.matmul(scaled.flatten(1), self._across, out=pair[:, 1])
+            facts.residual_and_score_gradients_(pair, lse[chunk], grad_lse[chunk], keys, chunk)
+            chunked.matmul(pair.flatten(1), self._answering.flatten(0, 1), out=grad_queries[chunk])
+            if self._grad_candidates is not None:
+                chunked.add_matmul_(self._grad_candidates, pair.flatten(0, 1).T, asked[chunk].flatten(0, 1))
+        return grad_queries
+
+
 class _ResidualProducts(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -131,25 +222,11 @@ class _ResidualProducts(torch.autograd.Function):
         weights: Tensor | None,
         memory_budget: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype, keys = chunked.accumulation_dtype(queries), chunked.Keys(candidates)
-        facts = _Facts(answers, weights, dtype)
-        lse = queries.new_empty(queries.shape[0], dtype=dtype)
-        wanted = queries.new_empty(queries.shape, dtype=dtype)
-        pulled = keys.zeros(dtype)
-        scores = _score_dtype(queries)
-        rows = _rows_within(memory_budget, keys, _FORWARD_BUFFERS, scores)
-        place = keys.buffer(min(rows, queries.shape[0]), scores)
-        for chunk in chunked.chunks(queries.shape[0], rows):
-            q = queries[chunk]
-            D, lse[chunk], factor = facts.residual(keys.scores(q, out=place), keys, chunk)
-            chunked.matmul(D, keys.padded, out=wanted[chunk])
-            if factor is not None:
-                wanted[chunk].mul_(factor)
-                q = scaled_rows(q, factor)
-            chunked.add_matmul_(pulled, D.T, q)
+        forward = ResidualPass(candidates, memory_budget)
+        lse, wanted = forward.add(queries, answers, weights)
         ctx.save_for_backward(queries, candidates, weights, lse)
         ctx.answers, ctx.memory_budget = answers, memory_budget
-        return lse, wanted, pulled[: keys.num_real]
+        return lse, wanted, forward.pulled
 
     @staticmethod
     @once_differentiable
@@ -157,27 +234,11 @@ class _ResidualProducts(torch.autograd.Function):
         ctx: Any, grad_lse: Tensor, grad_wanted: Tensor, grad_pulled: Tensor
     ) -> tuple[Tensor, Tensor | None, None, None, None]:
         queries, candidates, weights, lse = ctx.saved_tensors
-        keys, facts = chunked.Keys(candidates), _Facts(ctx.answers, weights, lse.dtype)
-        asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)
-        answering = torch.stack([keys.like(grad_pulled).to(candidates.dtype), keys.padded])
-        # Beside each other, in the order of the sums above: (Ē, Q), (Ḡ, K), and for M the transpose of (K, Ḡ).
-        across = answering.flip(0).transpose(0, 1).flatten(1).T
-        grad_queries = torch.empty_like(grad_wanted)
-        grad_candidates = keys.zeros(lse.dtype) if ctx.needs_input_grad[1] else None
-        scores = _score_dtype(queries)
-        rows = _rows_within(ctx.memory_budget, keys, _BACKWARD_BUFFERS, scores)
-        place = keys.buffer(2 * min(rows, queries.shape[0]), scores)
-        for chunk in chunked.chunks(queries.shape[0], rows):
-            pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
-            keys.scores(queries[chunk], out=pair[:, 0])
-            # −c goes into the short factor: a pass over M less.
-            scaled = scaled_rows(asked[chunk], -facts.counts[chunk, None, None])
-            chunked.matmul(scaled.flatten(1), across, out=pair[:, 1])
-            facts.residual_and_score_gradients_(pair, lse[chunk], grad_lse[chunk], keys, chunk)
-            chunked.matmul(pair.flatten(1), answering.flatten(0, 1), out=grad_queries[chunk])
-            if grad_candidates is not None:
-                chunked.add_matmul_(grad_candidates, pair.flatten(0, 1).T, asked[chunk].flatten(0, 1))
-        grad_queries = grad_queries.to(queries.dtype)
+        backward = ResidualBackwardPass(
+            candidates, grad_pulled, learns_candidates=ctx.needs_input_grad[1], memory_budget=ctx.memory_budget
+        )
+        grad_queries = backward.add(queries, ctx.answers, weights, lse, grad_lse, grad_wanted).to(queries.dtype)
+        grad_candidates = backward.grad_candidates
         if grad_candidates is None:
             return grad_queries, None, None, None, None
-        return grad_queries, grad_candidates[: keys.num_real].to(candidates.dtype), None, None, None
+        return grad_queries, grad_candidates.to(candidates.dtype), None, None, None

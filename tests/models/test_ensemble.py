@@ -10,6 +10,7 @@ from refactorgnn.data import KnowledgeGraph, graph_from_tables
 from refactorgnn.errors import UserError
 from refactorgnn.models import ConcatenatedScorer, EmbeddingScorer, Ensemble, LinkPredictor, Lookup, ReFactorGNN
 from refactorgnn.models.features import RandomFeatures
+from refactorgnn.models.rivals.ppr import PersonalisedPageRank
 from refactorgnn.ops import chunked
 from tests.data.test_graph import table
 from tests.models.test_refactor import FixedFeatures
@@ -42,6 +43,21 @@ def test_its_scores_are_the_weighted_sum(graph: KnowledgeGraph, dtype: torch.dty
     got = Ensemble(models, WEIGHTS).bind(graph).scores(*QUESTIONS)
     assert got.dtype == dtype
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_probabilities_are_added_by_their_logarithms(graph: KnowledgeGraph) -> None:
+    lookup = Lookup(graph.entities, graph.relations, "distmult", 6, init_scale=1.0)
+    walk = PersonalisedPageRank(graph.relations)
+    probabilities = walk.bind(graph).scores(*QUESTIONS)
+    assert (probabilities == 0).any(), "what is never reached must stay in the sum"
+    expected = 3 * lookup.bind(graph).scores(*QUESTIONS) + 2 * (probabilities + 1e-6).log()
+    got = Ensemble([lookup, walk], [3, 2]).bind(graph).scores(*QUESTIONS)
+    torch.testing.assert_close(got, expected.float(), rtol=1e-5, atol=1e-5)
+    # One that does not give probabilities is added as it is.
+    ranged = PersonalisedPageRank(graph.relations, relation_range="first")
+    expected = lookup.bind(graph).scores(*QUESTIONS) + ranged.bind(graph).scores(*QUESTIONS)
+    got = Ensemble([lookup, ranged], [1, 1]).bind(graph).scores(*QUESTIONS)
+    torch.testing.assert_close(got, expected.float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("scorer", ["transe", "simple", "cp", "rescal"])

@@ -57,6 +57,9 @@ class LinkPredictor(nn.Module, ABC):
         relations: The relations the model knows; a graph must use no others.
     """
 
+    # Whether scores are probabilities, or confidences between 0 and 1, rather than logits.
+    gives_probabilities: bool = False
+
     def __init__(self, relations: Vocabulary) -> None:
         super().__init__()
         self.relation_names = relations

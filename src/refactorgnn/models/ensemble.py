@@ -6,19 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
-from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.base import LinkPredictor, QueryScorer
 from refactorgnn.models.concatenated import ConcatenatedScorer
+
+# The probability of what a model thinks impossible, when its logarithm is added to the logits of others.
+_LEAST_PROBABILITY = 1e-6
 
 
 class Ensemble(LinkPredictor):
     """A weighted sum of the scores of trained models.
 
     The scores of a member are the logits of a softmax over the entities, so the sum is a weighted geometric mean of
-    the members' probabilities, and the weights are inverse temperatures. An ensemble answers about unseen entities if
+    the members' probabilities, and the weights are inverse temperatures. Of members that give probabilities themselves
+    (PageRank, rules) the logarithms are added. An ensemble answers about unseen entities if
     all its members do.
 
     Args:
@@ -42,8 +47,37 @@ class Ensemble(LinkPredictor):
 
     def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> ConcatenatedScorer:
         """Bind every member to the graph."""
-        bound = [cast(LinkPredictor, member).bind(graph, message_splits) for member in self.members]
+        bound = [bind_for_logits(cast(LinkPredictor, member), graph, message_splits) for member in self.members]
         return ConcatenatedScorer(bound, self.weights)
+
+
+def bind_for_logits(
+    model: LinkPredictor, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)
+) -> QueryScorer:
+    """A model bound to the graph so that its scores can be added to those of others."""
+    bound = model.bind(graph, message_splits)
+    return LogarithmScorer(bound) if model.gives_probabilities else bound
+
+
+class LogarithmScorer:
+    """The logarithms of a bound model's scores, which are probabilities."""
+
+    def __init__(self, bound: QueryScorer) -> None:
+        self.bound = bound
+
+    @property
+    def num_entities(self) -> int:
+        """The number of candidates."""
+        return self.bound.num_entities
+
+    @property
+    def device(self) -> torch.device:
+        """Where questions must be put."""
+        return self.bound.device
+
+    def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
+        """Shape ``(num_questions, num_entities)``."""
+        return self.bound.scores(subjects, relations).add_(_LEAST_PROBABILITY).log_()
 
 
 def check_weights(weights: Sequence[float], num_members: int) -> None:

@@ -12,7 +12,7 @@ import torch
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import LinkPredictor
-from refactorgnn.models.ensemble import Ensemble, check_weights
+from refactorgnn.models.ensemble import Ensemble, bind_for_logits, check_weights
 from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run
 from refactorgnn.training.ensemble_config import EnsembleConfig, MemberConfig
@@ -38,7 +38,7 @@ def make_ensemble(
         check_weights(weights, len(runs))
     _check_compatible(runs)
     models, graph = [run.load_model(device) for run in runs], _graph_to_choose_on(runs)
-    bound = [model.bind(graph) for model in models]
+    bound = [bind_for_logits(model, graph) for model in models]
     choice = (
         choose_weights(bound, graph, rounds=DEFAULT_ROUNDS if rounds is None else rounds, progress=progress)
         if weights is None

@@ -47,6 +47,7 @@ class PersonalisedPageRank(LinkPredictor):
         self.restart = restart
         self.tolerance = tolerance
         self.relation_range = relation_range
+        self.gives_probabilities = relation_range == "any"
         # There is no weight to tell the device by.
         self.register_buffer("place", torch.zeros(0), persistent=False)
 

@@ -33,6 +33,7 @@ class RuleN(LinkPredictor):
         aggregation: How the rules of an answer make its score: ``"max"`` (max-plus) or ``"noisy-or"``.
     """
 
+    gives_probabilities = True
     path_bodies: Tensor
     path_support: Tensor
     path_groundings: Tensor

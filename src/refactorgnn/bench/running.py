@@ -92,7 +92,7 @@ def measure_here(case: Case, repeats: int, data_root: str | Path | None = None) 
     """The figures of a case, in this process; memory comes last, since measuring it slows what follows."""
     torch.set_num_threads(case.threads)
     device = usable_device(case.device)
-    if device.type == "cuda":
+    if device.index is not None:
         torch.cuda.set_device(device)  # events and kernels go to the current one
     contest = make_contest(case, data_root)
     try:

@@ -28,11 +28,33 @@ def test_targets_and_messages_share_no_pair_of_entities() -> None:
     """A held-out border must not come back as the same border told from the other side."""
     graph = load_graph("countries")
     torch.manual_seed(0)
-    messages, targets = TrainingFacts(graph, 0.4, CPU).split()
+    messages, targets = TrainingFacts(graph, 0.4, CPU, by="pair").split()
     assert not pairs(messages) & pairs(targets)
     together = sorted(triples_of(messages).tolist() + triples_of(targets).tolist())
     assert together == sorted(graph.with_reciprocals(graph.triples("train")).tolist())
     assert 0.35 < targets.num_triples / len(together) < 0.45
+
+
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+def test_facts_held_out_one_by_one_leave_others_of_their_entities(fixed_shapes: bool) -> None:
+    """As a benchmark's test facts do; a fact goes with its reciprocal, and repeated facts go together."""
+    graph = load_graph("countries")
+    torch.manual_seed(0)
+    messages, targets = TrainingFacts(graph, 0.4, CPU, by="fact", fixed_shapes=fixed_shapes).split()
+    if fixed_shapes:
+        kept, asked = (index.weights.bool() for index in (messages, targets))
+        assert torch.equal(kept, ~asked)
+        held_out = {tuple(row) for row in triples_of(targets)[asked].tolist()}
+        others = {tuple(row) for row in triples_of(messages)[kept].tolist()}
+    else:
+        held_out, others = ({tuple(row) for row in triples_of(index).tolist()} for index in (targets, messages))
+    count = graph.num_relations
+    assert not held_out & others
+    assert held_out | others == {tuple(row) for row in graph.with_reciprocals(graph.triples("train")).tolist()}
+    assert {(t, (r + count) % (2 * count), h) for h, r, t in held_out} == held_out
+    shared = {(min(h, t), max(h, t)) for h, _, t in held_out} & {(min(h, t), max(h, t)) for h, _, t in others}
+    assert len(shared) > 100  # borders told from both sides, of which one is held out
+    assert 0.35 < len(held_out) / len(held_out | others) < 0.45
 
 
 def test_each_split_is_drawn_anew_from_the_seed() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config import TrainConfig
 
-# Settings that came after experiments had been recorded: at their defaults they are no part of a key.
-_ADDED_LATER = ("validation_facts", "relation_loss")
+# Settings that came after experiments had been recorded, as they were before: with these values they are no part of a
+# key.
+_ADDED_LATER = {"validation_facts": 1.0, "relation_loss": 0.0, "mask_by": "pair"}
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,7 @@ class Experiment:
         if self.members:
             return content | {"members": [member.key for member in self.members]}
         settings = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
-        defaults = {
-            name: field.default for name, field in type(self.config).model_fields.items() if name in _ADDED_LATER
-        }
-        return content | {"settings": dict(settings.items() - defaults.items())}
+        return content | {"settings": dict(settings.items() - _ADDED_LATER.items())}
 
     @property
     def name(self) -> str:

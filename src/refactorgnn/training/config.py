@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +17,8 @@ from refactorgnn.models.features import feature_names
 from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
-from refactorgnn.training.setting_errors import models_in_words, unknown_setting
+from refactorgnn.training.facts import MaskBy
+from refactorgnn.training.setting_errors import models_in_words, refuse_changed, unknown_setting
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -233,6 +233,7 @@ class MessagePassingConfig(EncoderConfig):
     """What models share that learn to compute states from messages, on the whole graph or on sampled sub-graphs."""
 
     mask: Annotated[float, Field(ge=0, lt=1, description="Share of facts held out as targets; 0: as the paper.")] = 0.3
+    mask_by: Annotated[MaskBy, Field(description="What is held out together: a fact, or all of two entities.")] = "pair"
     relation_n3: Annotated[
         float, Field(ge=0, description="The weight of an N3 regulariser on the relations of the facts to predict.")
     ] = 0.0
@@ -258,6 +259,9 @@ class MessagePassingConfig(EncoderConfig):
             refuse_changed(self, names, "needs a sampler")
         else:
             refuse_changed(self, ("steps_per_epoch",), "is not for sub-graphs, an epoch of which is a pass")
+            refuse_changed(self, ("mask_by",), "is not for sub-graphs, whose targets are drawn with them")
+        if not self.mask:
+            refuse_changed(self, ("mask_by",), "needs mask above 0")
         return self
 
 
@@ -340,13 +344,6 @@ class ReFactorConfig(MessagePassingConfig):
         if self.sampler != "none":
             refuse_changed(self, ("parts",), "is not for sub-graphs, which are mini-batches")
         return self
-
-
-def refuse_changed(config: TrainConfig, names: Iterable[str], reason: str) -> None:
-    """Refuse settings that other settings leave without effect."""
-    for name in names:
-        if (value := getattr(config, name)) != type(config).model_fields[name].default:
-            raise UserError(f"setting {name}={value!r} {reason}: leave it out.")
 
 
 # Those of the rivals are added by refactorgnn.training.rivals.

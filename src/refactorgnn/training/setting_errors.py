@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refactorgnn.errors import closest_names
+from pydantic import BaseModel
+
+from refactorgnn.errors import UserError, closest_names
 
 
 def models_in_words(models: Iterable[str]) -> str:
@@ -18,3 +20,10 @@ def unknown_setting(name: str, known: list[str]) -> str:
     closest = closest_names(name, known)
     hint = f"did you mean {closest[0]!r}?" if closest else f"known are {', '.join(known)}."
     return f"unknown setting {name!r}: {hint}"
+
+
+def refuse_changed(config: BaseModel, names: Iterable[str], reason: str) -> None:
+    """Refuse settings that other settings leave without effect."""
+    for name in names:
+        if (value := getattr(config, name)) != type(config).model_fields[name].default:
+            raise UserError(f"setting {name}={value!r} {reason}: leave it out.")

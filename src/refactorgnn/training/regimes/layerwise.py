@@ -49,7 +49,8 @@ class LayerwiseRegime(Regime[LayerStep]):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.facts = TrainingFacts(self.graph, self.config.mask, self.device, fixed_shapes=self.has_fixed_shapes)
+        mask, by, fixed = self.config.mask, self.config.mask_by, self.has_fixed_shapes
+        self.facts = TrainingFacts(self.graph, mask, self.device, by=by, fixed_shapes=fixed)
         self.states: Tensor | None = None
         self.sums: Tensor | None = None
 

@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from refactorgnn.training.config import OptimizerName, TrainConfig, refuse_changed
+from refactorgnn.training.config import OptimizerName, TrainConfig
+from refactorgnn.training.setting_errors import refuse_changed
 
 
 class QuestionConfig(TrainConfig):

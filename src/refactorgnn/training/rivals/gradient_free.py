@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from refactorgnn.training.config import TrainConfig, refuse_changed
+from refactorgnn.training.config import TrainConfig
+from refactorgnn.training.setting_errors import refuse_changed
 
 
 class GradientFreeConfig(TrainConfig):

@@ -208,7 +208,8 @@ def test_derivatives_of_queries_taken_some_at_a_time_are_those_of_all_together(
     direction = torch.randn(9, 4, generator=generator, dtype=torch.float64)
     learned = [tensor for tensor in (states, relations) if tensor.requires_grad]
     composed = log_likelihood_gradient(scorer, states, relations, queries)
-    found = streamed.log_likelihood_gradient(scorer, states, relations, queries, 7 * 8 * 9 * 4, queries_at_once=5)
+    few = 6 * (3 * 9 + 12 * 4) * 8  # bytes of a part of at most six queries
+    found = streamed.log_likelihood_gradient(scorer, states, relations, queries, few)
     torch.testing.assert_close(found, composed, **EXACT)
     expected = torch.autograd.grad(composed, learned, direction)
     torch.testing.assert_close(torch.autograd.grad(found, learned, direction), expected, **EXACT)
@@ -229,7 +230,7 @@ def test_streamed_derivatives_in_mixed_precision_err_like_the_composed_ones() ->
 
     exact = found(is_streamed=False)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        composed, ours = found(is_streamed=False), found(None, 30, is_streamed=True)
+        composed, ours = found(is_streamed=False), found(30 * (3 * 40 + 12 * 16) * 4, is_streamed=True)
     for got, other, expected in zip(ours, composed, exact, strict=True):
         assert 0 < (got - expected).norm() <= 1.2 * (other - expected).norm()
 

@@ -75,7 +75,7 @@ def log_likelihood_gradient(
     is_whole = queries.num_queries * query_bytes <= _MOST_BYTES[place] or dropout_rate > 0
     at_once = max(1, _PART_BYTES[place] // query_bytes)
     if not is_whole and n_term == "exact" and impl == "chunked" and num_samples is None:
-        return streamed.log_likelihood_gradient(scorer, states, relations, queries, memory_budget, at_once)
+        return streamed.log_likelihood_gradient(scorer, states, relations, queries, memory_budget)
     sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
     gradients = (
         _gradient(scorer, states, relations, part, drawn, n_term, impl, memory_budget, dropout_rate)

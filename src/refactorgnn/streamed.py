@@ -22,33 +22,33 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.ops.chunked import chunks
+from refactorgnn.ops.chunked import chunks, rows_of
 from refactorgnn.ops.residual import ResidualBackwardPass, ResidualPass
 from refactorgnn.ops.sparse import SparsePattern
 from refactorgnn.scorers import DotScorer
 
+# Arrays of d numbers for each query of a part that are alive at once, forward and backward.
+_FORWARD_ARRAYS = 6
+_BACKWARD_ARRAYS = 12
+
 
 def log_likelihood_gradient(
-    scorer: DotScorer,
-    states: Tensor,
-    relations: Tensor,
-    queries: QueryIndex,
-    memory_budget: int | None,
-    queries_at_once: int,
+    scorer: DotScorer, states: Tensor, relations: Tensor, queries: QueryIndex, memory_budget: int | None
 ) -> Tensor:
-    """As :func:`refactorgnn.likelihood.log_likelihood_gradient`, exact, with so many queries at a time."""
+    """As :func:`refactorgnn.likelihood.log_likelihood_gradient`, exact; the budget is that of a part."""
     device = states.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
     with torch.autocast(device, enabled=False):
-        work = _Work(scorer, queries, dtype, memory_budget, queries_at_once)
+        work = _Work(scorer, queries, dtype, memory_budget)
         result: Tensor = _Streamed.apply(states, relations, work)  # type: ignore[no-untyped-call]
     return result
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Some of the queries."""
+    """Some of the queries, and which they are."""
 
+    rows: slice
     subjects: Tensor
     relations: Tensor
     answers: SparsePattern
@@ -63,22 +63,21 @@ class _Work:
         scorer: The score function.
         queries: The triples, grouped.
         dtype: Of the factors of the products.
-        memory_budget: Bytes of |V|-wide temporaries.
-        queries_at_once: The size of a part.
+        memory_budget: Bytes of a part.
     """
 
     scorer: DotScorer
     queries: QueryIndex
     dtype: torch.dtype
     memory_budget: int | None
-    queries_at_once: int
 
-    def parts(self) -> Iterator[_Part]:
-        """The queries, so many at a time."""
-        queries = self.queries
-        for rows in chunks(queries.num_queries, self.queries_at_once):
+    def parts(self, run: ResidualPass | ResidualBackwardPass, states: Tensor, arrays: int) -> Iterator[_Part]:
+        """The queries, as many at a time as the budget has room for."""
+        queries, bytes_per_query = self.queries, run.bytes_per_query + arrays * states.shape[1] * states.element_size()
+        for rows in chunks(queries.num_queries, rows_of(self.memory_budget, bytes_per_query, states.device)):
             weights = None if queries.weights is None else queries.weights[queries.answers.edges_of(rows)]
-            yield _Part(queries.subjects[rows], queries.relations[rows], queries.answers.slice_rows(rows), weights)
+            answers = queries.answers.slice_rows(rows)
+            yield _Part(rows, queries.subjects[rows], queries.relations[rows], answers, weights)
 
     def candidates(self, states: Tensor) -> Tensor:
         """The candidates as factors of a product."""
@@ -88,33 +87,39 @@ class _Work:
 class _Streamed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, relations: Tensor, work: _Work) -> Tensor:
-        scorer, forward = work.scorer, ResidualPass(work.candidates(states), work.memory_budget)
-        total, kept = torch.zeros_like(states), []
-        for part in work.parts():
+        scorer, is_learned = work.scorer, any(ctx.needs_input_grad)
+        forward = ResidualPass(candidates := work.candidates(states), work.memory_budget)
+        total = torch.zeros_like(states)
+        shape = (work.queries.num_queries if is_learned else 0), candidates.shape[1]
+        kept_lse, kept_E = forward.pulled.new_empty(shape[0]), candidates.new_empty(shape)
+        for part in work.parts(forward, states, _FORWARD_ARRAYS):
             h, psi = states.index_select(0, part.subjects), relations.index_select(0, part.relations)
             lse, E = forward.add(scorer.query(h, psi).to(work.dtype), part.answers, part.weights)
             total.index_add_(0, part.subjects, scorer.adjoint(E, h, psi).to(total.dtype))
-            kept += [lse, E.to(work.dtype)] if any(ctx.needs_input_grad) else []
-        pulled = forward.pulled
-        total += scorer.candidates_adjoint(pulled, states)
-        ctx.save_for_backward(states, relations, pulled, *kept)
+            if is_learned:
+                kept_lse[part.rows], kept_E[part.rows] = lse, E
+        total += scorer.candidates_adjoint(forward.pulled, states)
+        ctx.save_for_backward(states, relations, forward.pulled.to(work.dtype), kept_lse, kept_E)
         ctx.work = work
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:
-        states, relations, pulled, *kept = ctx.saved_tensors
+        states, relations, pulled, lse, E = ctx.saved_tensors
         work, learns_states = ctx.work, ctx.needs_input_grad[0]
-        grad_states, grad_relations = torch.zeros_like(states), torch.zeros_like(relations)
         with torch.enable_grad():
-            H, G = states.detach().requires_grad_(), pulled.detach().requires_grad_()
-            grad_G, through_adjoint = _derivatives(work.scorer.candidates_adjoint(G, H), (G, H), grad)
+            H, G = states.detach().requires_grad_(), pulled.to(states.dtype).requires_grad_()
+            grad_G, grad_states = _derivatives(work.scorer.candidates_adjoint(G, H), (G, H), grad)
+        assert grad_G is not None
         backward = ResidualBackwardPass(
             work.candidates(states), grad_G, learns_candidates=learns_states, memory_budget=work.memory_budget
         )
-        for part, lse, E in zip(work.parts(), kept[::2], kept[1::2], strict=True):
-            grad_h, grad_psi = _part_derivatives(states, relations, work, part, lse, E, grad, backward)
+        grad_states = torch.zeros_like(states) if grad_states is None else grad_states.clone()
+        grad_relations = torch.zeros_like(relations)
+        for part in work.parts(backward, states, _BACKWARD_ARRAYS):
+            kept = lse[part.rows], E[part.rows]
+            grad_h, grad_psi = _part_derivatives(states, relations, work, part, kept, grad, backward)
             grad_relations.index_add_(0, part.relations, grad_psi)
             if learns_states:
                 grad_states.index_add_(0, part.subjects, grad_h)
@@ -123,7 +128,7 @@ class _Streamed(torch.autograd.Function):
         assert backward.grad_candidates is not None
         with torch.enable_grad():
             (through_candidates,) = _derivatives(work.scorer.candidates(H), (H,), backward.grad_candidates)
-        return grad_states.add_(through_adjoint).add_(through_candidates), grad_relations, None
+        return _sum(grad_states, through_candidates), grad_relations, None
 
 
 def _part_derivatives(
@@ -131,24 +136,34 @@ def _part_derivatives(
     relations: Tensor,
     work: _Work,
     part: _Part,
-    lse: Tensor,
-    E: Tensor,
+    kept: tuple[Tensor, Tensor],
     grad: Tensor,
     backward: ResidualBackwardPass,
 ) -> tuple[Tensor, Tensor]:
     """The derivatives by the subjects and the relations of a part's queries, row by row."""
+    lse = kept[0]
     with torch.enable_grad():
         h = states.index_select(0, part.subjects).requires_grad_()
         psi = relations.index_select(0, part.relations).requires_grad_()
-        E = E.to(states.dtype).requires_grad_()
+        E = kept[1].to(states.dtype, copy=True).requires_grad_()
         wanted = work.scorer.adjoint(E, h, psi)
         grad_E, grad_h, grad_psi = _derivatives(wanted, (E, h, psi), grad.index_select(0, part.subjects))
         Q = work.scorer.query(h, psi)
+    assert grad_E is not None
     grad_Q = backward.add(Q.detach().to(work.dtype), part.answers, part.weights, lse, torch.zeros_like(lse), grad_E)
     more_h, more_psi = _derivatives(Q, (h, psi), grad_Q.to(Q.dtype))
-    return grad_h + more_h, grad_psi + more_psi  # not in place: of h + ψ both have the same one
+    return _sum(grad_h, more_h), _sum(grad_psi, more_psi)
 
 
-def _derivatives(output: Tensor, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
-    """``torch.autograd.grad``, with zeros for what the output does not depend on."""
-    return torch.autograd.grad(output, inputs, grad, allow_unused=True, materialize_grads=True)
+def _derivatives(output: Tensor, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+    """``torch.autograd.grad``, with None for what the output does not depend on."""
+    return torch.autograd.grad(output, inputs, grad, allow_unused=True)
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor:
+    """The sum of derivatives; not in place, for those by ``h`` and ``ψ`` may be one tensor (TransE)."""
+    if one is None or other is None:
+        found = other if one is None else one
+        assert found is not None, "a query depends on its subject and its relation"
+        return found
+    return one + other

@@ -25,7 +25,7 @@ from refactorgnn.ops import passes
 
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
-GPU_MEMORY_BUDGET = 384 * 2**20
+GPU_MEMORY_BUDGET = 480 * 2**20
 # Rows beyond which a matrix product gains nothing from a longer chunk; on a GPU that is far beyond any budget.
 _MOST_ROWS = 4096
 _MOST_GPU_ROWS = 2**20
@@ -47,17 +47,22 @@ def rows_within(
     """The queries of a chunk whose ``buffers`` score matrices fit in the budget; at least 1.
 
     Args:
-        memory_budget: Bytes; None: 128 MiB on a CPU, 384 on a GPU.
+        memory_budget: Bytes; None: 128 MiB on a CPU, 480 on a GPU.
         num_candidates: The width of a score matrix.
         buffers: How many of them are alive at once.
         itemsize: The bytes of a number.
         device: Where they are.
     """
+    return rows_of(memory_budget, buffers * num_candidates * itemsize, device)
+
+
+def rows_of(memory_budget: int | None, bytes_per_row: int, device: torch.device) -> int:
+    """As :func:`rows_within`, of queries that take so many bytes each."""
     on_gpu = device.type == "cuda"
     if memory_budget is None:
         memory_budget = GPU_MEMORY_BUDGET if on_gpu else DEFAULT_MEMORY_BUDGET
     most_rows = _MOST_GPU_ROWS if on_gpu else _MOST_ROWS
-    return max(1, min(most_rows, memory_budget // max(1, buffers * num_candidates * itemsize)))
+    return max(1, min(most_rows, memory_budget // max(1, bytes_per_row)))
 
 
 class Keys:
@@ -77,15 +82,17 @@ class Keys:
         return self.padded.new_empty(num_rows, self.padded.shape[0], dtype=dtype)
 
     def scores(self, queries: Tensor, out: Tensor | None = None) -> Tensor:
-        """``queries @ candidates.T``, −∞ in the added columns.
+        """``queries @ candidates.T``; the added columns mean nothing.
 
         Args:
             queries: Shape ``(num_queries, dim)``.
             out: Where to put them: the first rows of a :meth:`buffer`; somewhere new if not given.
         """
-        scores = matmul(queries, self.padded.T, None if out is None else out[: queries.shape[0]])
-        if scores.shape[1] > self.num_real:
-            scores[:, self.num_real :].fill_(-torch.inf)
+        return matmul(queries, self.padded.T, None if out is None else out[: queries.shape[0]])
+
+    def hide_added(self, scores: Tensor) -> Tensor:
+        """The scores with −∞ in the added columns, in place."""
+        scores[:, self.num_real :].fill_(-torch.inf)
         return scores
 
     def zeros(self, dtype: torch.dtype) -> Tensor:
@@ -185,7 +192,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         )
         for chunk in chunks(queries.shape[0], rows):
             q, w = queries[chunk], weights[chunk, None]
-            P = torch.softmax(keys.scores(q), dim=1)
+            P = torch.softmax(keys.hide_added(keys.scores(q)), dim=1)
             M = add_matmul_(matmul(grad_expected[chunk], keys.padded.T), w * q, grad_pulled.T)
             row_sums = torch.linalg.vecdot(P, M)[:, None]
             grad_scores = M.sub_(row_sums - grad_lse[chunk, None]).mul_(P)
@@ -211,7 +218,7 @@ class _LogSumExp(torch.autograd.Function):
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
         for chunk in chunks(queries.shape[0], rows):
-            lse[chunk] = torch.logsumexp(keys.scores(queries[chunk]), dim=1)
+            lse[chunk] = torch.logsumexp(keys.hide_added(keys.scores(queries[chunk])), dim=1)
         ctx.save_for_backward(queries, candidates)
         ctx.memory_budget = memory_budget
         return lse

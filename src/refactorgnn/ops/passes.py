@@ -34,7 +34,7 @@ def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, 
 
     Args:
         scores: Shape ``(num_rows, num_columns)``; may be overwritten.
-        num_real: The columns that count; the scores of the others are −∞.
+        num_real: The columns that count; of the others ``P`` is 0.
         dtype: Of the factor that ``P`` is to be multiplied with: what a kernel makes of ``P`` directly, and torch when
             it comes to it.
     """
@@ -42,6 +42,7 @@ def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, 
     if kernels is not None:
         P = place_for(scores, dtype)
         return P, kernels.softmax(scores, num_real, scores.new_ones(scores.shape[0]), P)
+    scores[:, num_real:].fill_(-torch.inf)
     P = torch.softmax(scores, dim=1)
     # Read off the largest probability, which is at least 1/|V| and so never underflows: no second pass of exponentials.
     return P, scores.amax(dim=1) - P.amax(dim=1).log()

@@ -103,7 +103,7 @@ def message_moments(
         relations: Shape ``(num_types, num_questions, dim)``, or ``(num_types, 1, dim)`` for relations that are the same
             for all questions.
         edges: The edges.
-        memory_budget: Bytes of messages held at once; None: 128 MiB on a CPU, 384 on a GPU. One question's messages
+        memory_budget: Bytes of messages held at once; None: 128 MiB on a CPU, 480 on a GPU. One question's messages
             to one node are held at once, whatever it says.
 
     Returns:
@@ -207,7 +207,7 @@ class _Block:
 
 
 def memory_budget_on(device: torch.device, memory_budget: int | None) -> int:
-    """Bytes of temporaries; None: 128 MiB on a CPU, 384 on a GPU."""
+    """Bytes of temporaries; None: 128 MiB on a CPU, 480 on a GPU."""
     if memory_budget is not None:
         return memory_budget
     return GPU_MEMORY_BUDGET if device.type == "cuda" else DEFAULT_MEMORY_BUDGET

@@ -57,17 +57,16 @@ def scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
     return (rows * factors).to(rows.dtype)
 
 
-def _score_dtype(queries: Tensor) -> torch.dtype:
+def _score_dtype(factor: Tensor) -> torch.dtype:
     """Half-precision scores stay so where kernels widen them as they read: half the traffic, as plain as autocast."""
-    has_kernels = passes.kernels_for(queries) is not None
-    return queries.dtype if has_kernels else chunked.accumulation_dtype(queries)
+    has_kernels = passes.kernels_for(factor) is not None
+    return factor.dtype if has_kernels else chunked.accumulation_dtype(factor)
 
 
-def _rows_within(memory_budget: int | None, keys: chunked.Keys, buffers: int, scores: torch.dtype) -> int:
-    """The queries of a chunk; see :func:`refactorgnn.ops.chunked.rows_within`."""
+def _bytes_per_query(keys: chunked.Keys, buffers: int) -> int:
     if passes.kernels_for(keys.padded) is None:
         buffers += _TEMPORARIES
-    return chunked.rows_within(memory_budget, keys.num_real, buffers, scores.itemsize, keys.padded.device)
+    return buffers * keys.num_real * _score_dtype(keys.padded).itemsize
 
 
 class _Facts:
@@ -84,7 +83,7 @@ class _Facts:
         """``D``, but for a factor of each row, which is None where it is 1; and ``logsumexp``; spoils the scores."""
         kernels = passes.kernels_for(scores)
         if kernels is None:
-            return self._residual_(scores, chunk)
+            return self._residual_(keys.hide_added(scores), chunk)
         lse = kernels.softmax(scores, keys.num_real, -self.counts[chunk], out=scores)
         return self._add_answers(scores, chunk), lse, None
 
@@ -109,7 +108,7 @@ class _Facts:
         scores, M = pair[:, 0], pair[:, 1]
         kernels = passes.kernels_for(scores)
         if kernels is None:
-            P = scores.sub_(lse[:, None]).exp_()
+            P = keys.hide_added(scores).sub_(lse[:, None]).exp_()
             M.sub_((torch.linalg.vecdot(P, M) - grad_lse)[:, None]).mul_(P)
             P.mul_(-self.counts[chunk, None])
         else:
@@ -134,6 +133,11 @@ class ResidualPass:
         self._pulled = self.keys.zeros(chunked.accumulation_dtype(candidates))
 
     @property
+    def bytes_per_query(self) -> int:
+        """What the memory budget is spent on while a query is added."""
+        return _bytes_per_query(self.keys, _FORWARD_BUFFERS)
+
+    @property
     def pulled(self) -> Tensor:
         """``Dᵀ Q`` of all queries so far."""
         return self._pulled[: self.keys.num_real]
@@ -144,9 +148,8 @@ class ResidualPass:
         facts = _Facts(answers, weights, dtype)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         wanted = queries.new_empty(queries.shape, dtype=dtype)
-        scores = _score_dtype(queries)
-        rows = _rows_within(self.memory_budget, keys, _FORWARD_BUFFERS, scores)
-        place = keys.buffer(min(rows, queries.shape[0]), scores)
+        rows = chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
+        place = keys.buffer(min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             q = queries[chunk]
             D, lse[chunk], factor = facts.residual(keys.scores(q, out=place), keys, chunk)
@@ -179,6 +182,11 @@ class ResidualBackwardPass:
         self._across = self._answering.flip(0).transpose(0, 1).flatten(1).T
 
     @property
+    def bytes_per_query(self) -> int:
+        """What the memory budget is spent on while a query is added."""
+        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS)
+
+    @property
     def grad_candidates(self) -> Tensor | None:
         """``H̄`` from all queries so far."""
         return None if self._grad_candidates is None else self._grad_candidates[: self.keys.num_real]
@@ -196,9 +204,8 @@ class ResidualBackwardPass:
         keys, facts = self.keys, _Facts(answers, weights, lse.dtype)
         asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)  # (Ē, Q)
         grad_queries = torch.empty_like(grad_wanted)
-        scores = _score_dtype(queries)
-        rows = _rows_within(self.memory_budget, keys, _BACKWARD_BUFFERS, scores)
-        place = keys.buffer(2 * min(rows, queries.shape[0]), scores)
+        rows = chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
+        place = keys.buffer(2 * min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
             keys.scores(queries[chunk], out=pair[:, 0])

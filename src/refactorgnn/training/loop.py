@@ -336,7 +336,8 @@ def _make_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Op
     options: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     parameters = list(model.parameters()) or [nn.Parameter(torch.empty(0))]  # an optimiser must have one
     if config.optimizer == "adam" and parameters[0].is_cuda:
-        options["capturable"] = True  # its count of steps on the GPU, so that a step can be replayed
+        # Its count of steps on the GPU, so that a step can be replayed, and a step in one kernel.
+        options |= {"capturable": True, "fused": True}
     return OPTIMIZERS[config.optimizer](parameters, **options)
 
 

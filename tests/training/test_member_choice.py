@@ -103,7 +103,11 @@ def test_every_step_gains_and_can_be_measured_again(graph: KnowledgeGraph, halve
     assert again.valid_mrr == pytest.approx(short.valid_mrr, abs=1e-6)
 
 
-def test_only_validation_questions_are_scored_and_each_once_in_a_round(graph: KnowledgeGraph, halves) -> None:
+@pytest.mark.parametrize("kept", [0, 2**30])
+def test_only_validation_questions_are_scored_and_each_once_in_a_round(
+    graph: KnowledgeGraph, halves, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_choice, "_MOST_KEPT", {"cpu": kept})
     asked: list[Tensor] = []
 
     class Watched(Planted):
@@ -115,8 +119,10 @@ def test_only_validation_questions_are_scored_and_each_once_in_a_round(graph: Kn
     questions = graph.with_reciprocals(graph.triples("valid"))[:, :2]
     together = torch.cat(asked)
     assert torch.equal(together.unique(dim=0), questions.unique(dim=0))
-    # For the spread, for each member alone, and for every round with the last one, which gains nothing.
-    assert len(together) <= 2 * len(questions) * (2 + len(choice.steps))
+    if kept:
+        assert len(together) == 2 * len(questions)
+    else:  # for the spread, for each member alone, and for every round with the last one, which gains nothing
+        assert len(together) <= 2 * len(questions) * (2 + len(choice.steps))
 
 
 def test_spread_is_the_mean_deviation_within_a_question(graph: KnowledgeGraph, monkeypatch) -> None:

@@ -19,6 +19,9 @@ from refactorgnn.training.processes import make_fabric
 
 # Seeds of one experiment that are trained side by side in a process: enough to keep a GPU busy with small kernels.
 _MOST_TOGETHER = 8
+# MiB of temporaries on a GPU, for all processes together and of each at least; every training of one has as much.
+_MEMORY_MB = 960
+_LEAST_MEMORY_MB = 64
 
 
 @dataclass(frozen=True)
@@ -166,4 +169,6 @@ def _circumstances(jobs: int, accelerator: str) -> dict[str, Any]:
     if jobs > 1:
         chosen["threads"] = max(1, (os.cpu_count() or 1) // jobs)
     fabric = make_fabric(TrainConfig.from_dict({"dataset": "", **chosen}))  # refuse now what every training would
-    return chosen | {"tf32": True} if fabric.device.type == "cuda" else chosen
+    if fabric.device.type == "cuda":
+        chosen |= {"tf32": True, "memory_budget_mb": max(_LEAST_MEMORY_MB, _MEMORY_MB // jobs)}
+    return chosen

@@ -96,14 +96,16 @@ def _perform(task: Task, run: Run | None) -> None:
 
 
 def _train_together(tasks: Sequence[Task]) -> Sequence[Run | None]:
-    """Train all of them; none if one of them fails, for which does is found out when each is on its own."""
+    """Train all of them; none if one fails, or if memory is short: each is then on its own, and goes on or fails."""
     try:
         graph = load_graph(tasks[0].experiment.dataset, data_root=tasks[0].data_root, progress=False)
-        runs = [_begun(task, graph) for task in tasks]
-        fit_together(runs, progress=False)
-    except UserError:
-        return [None] * len(tasks)
-    return runs
+        begun = [_begun(task, graph) for task in tasks]
+        fit_together(begun, progress=False)
+        return begun
+    except (UserError, torch.OutOfMemoryError):
+        pass
+    _free_memory()  # outside the handler, which holds on to what has failed
+    return [None] * len(tasks)
 
 
 def _begun(task: Task, graph: KnowledgeGraph | None = None) -> Run:
@@ -114,7 +116,10 @@ def _begun(task: Task, graph: KnowledgeGraph | None = None) -> Run:
 def _config(task: Task) -> TrainConfig:
     """The settings of the training, or of the first member's, with those that say where to compute."""
     some = (task.experiment.members or (task.experiment,))[0]
-    return TrainConfig.from_dict({**some.config.model_dump(), **task.circumstances})
+    settings = {**some.config.model_dump(), **task.circumstances}
+    if some.config.memory_budget_mb:  # as the recipe says
+        settings["memory_budget_mb"] = some.config.memory_budget_mb
+    return TrainConfig.from_dict(settings)
 
 
 def _trained(task: Task) -> Run:

@@ -7,8 +7,8 @@ the spread of its scores (their standard deviation over the entities, mean over 
 differently trained models can differ fifty-fold in spread, and the flatter ones would never be heard.
 
 Greedy choice of an ensemble's members goes back to Caruana et al. (ICML 2004), where a member's weight is how often it
-was picked. Nothing is random. Scores are never kept for all questions: all moves of a round are measured in one pass
-over the questions, in which each member scores a batch of them once.
+was picked. Nothing is random. All moves of a round are measured in one pass over the questions, in which each member
+scores a batch of them once; scores are kept for the next pass as long as they fit in a fixed memory.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _ENTRIES = (1.0, 0.25, 4.0)
 _FACTORS = (2.0, 0.5, 0.0)
 # Score matrices alive at once beside those of the members: a weighted sum, and the outcomes of two comparisons.
 _BUFFERS = 3
+# Bytes of scores that are kept from one pass to the next.
+_MOST_KEPT = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}
 
 Influence = tuple[float, ...]
 
@@ -104,28 +106,70 @@ def choose_weights(
 def measure_weights(members: Sequence[QueryScorer], graph: KnowledgeGraph, weights: Sequence[float]) -> Choice:
     """The validation MRR of an ensemble with given weights, and of each member."""
     check_weights(weights, len(members))
-    *alone, together = _measured(members, graph, [*_unit_vectors(len(members)), weights])
+    *alone, together = _Scores(members, graph).steps([*_unit_vectors(len(members)), weights])
     return Choice(together.weights, together.valid_mrr, tuple(step.valid_mrr for step in alone), steps=())
 
 
 def score_spread(member: QueryScorer, graph: KnowledgeGraph) -> float:
     """The standard deviation of a model's scores over the entities, its mean over the validation questions."""
-    questions = graph.with_reciprocals(graph.triples("valid")).to(member.device)
-    total = 0.0
-    with torch.no_grad():
-        for chunk in questions.split(_rows_at_once([member], graph)):
-            scores = member.scores(chunk[:, 0], chunk[:, 1])
-            total += float(scores.std(dim=1, correction=0).sum())
-    return total / len(questions)
+    return _Scores([member], graph).spread(0)
+
+
+class _Scores:
+    """The members' scores of the validation questions, batch by batch, some of them kept.
+
+    Args:
+        members: The models, bound to ``graph``.
+        graph: The graph they were trained on.
+    """
+
+    def __init__(self, members: Sequence[QueryScorer], graph: KnowledgeGraph) -> None:
+        self.members, self.triples = members, graph.triples("valid")
+        device, buffers = members[0].device, len(members) + _BUFFERS
+        budget = None if device.type == "cuda" else ranking_budget(graph.num_entities)
+        rows = rows_within(budget, graph.num_entities, buffers, device=device)
+        questions = graph.with_reciprocals(self.triples)
+        self.batches = list(question_batches(questions, graph.queries(), device, rows))
+        self._kept: dict[tuple[int, int], Tensor] = {}
+        self._room = _MOST_KEPT.get(device.type, 0)
+
+    @torch.no_grad()
+    def of(self, place: int, number: int) -> Tensor:
+        """Those of a member for a batch; not to be changed."""
+        if (place, number) in self._kept:
+            return self._kept[place, number]
+        batch = self.batches[number]
+        scores = self.members[place].scores(batch.subjects, batch.relations)
+        if scores.nbytes <= self._room:
+            self._room -= scores.nbytes
+            self._kept[place, number] = scores
+        return scores
+
+    def spread(self, place: int) -> float:
+        """See :func:`score_spread`."""
+        spreads = [self.of(place, number).std(dim=1, correction=0).sum() for number in range(len(self.batches))]
+        return float(sum(spreads)) / (2 * len(self.triples))
+
+    @torch.no_grad()
+    def steps(self, weightings: Sequence[Sequence[float]]) -> list[Step]:
+        """The validation MRR with each weighting, which is divided by its sum to stay on the scale of the members."""
+        shares = [tuple(weight / sum(weights) for weight in weights) for weights in weightings]
+        places = [place for place in range(len(self.members)) if any(share[place] for share in shares)]
+        counts: list[list[Tensor]] = [[] for _ in shares]
+        for number, batch in enumerate(self.batches):
+            scores = {place: self.of(place, number) for place in places}
+            for found, share in zip(counts, shares, strict=True):
+                found.append(batch.count_in(_weighted_sum(scores, share)))
+        ranks = (Ranks.from_counts(self.triples, torch.cat(found, dim=1).cpu()).ranks() for found in counts)
+        return [Step(share, float((1 / rank).mean())) for share, rank in zip(shares, ranks, strict=True)]
 
 
 class _Search:
     """Measures influences on the validation split; each once, however they are scaled."""
 
     def __init__(self, members: Sequence[QueryScorer], graph: KnowledgeGraph) -> None:
-        self.members = members
-        self.graph = graph
-        self.spreads = [score_spread(member, graph) or 1.0 for member in members]
+        self.scores = _Scores(members, graph)
+        self.spreads = [self.scores.spread(place) or 1.0 for place in range(len(members))]
         self._known: dict[Influence, Step] = {}
 
     def steps(self, influences: Sequence[Influence]) -> list[Step]:
@@ -134,37 +178,8 @@ class _Search:
         scaled = [tuple(value / max(influence) for value in influence) for influence in influences]
         new = list(dict.fromkeys(one for one in scaled if one not in self._known))
         weightings = [[value / spread for value, spread in zip(one, self.spreads, strict=True)] for one in new]
-        self._known.update(zip(new, _measured(self.members, self.graph, weightings), strict=True))
+        self._known.update(zip(new, self.scores.steps(weightings), strict=True))
         return [self._known[one] for one in scaled]
-
-
-@torch.no_grad()
-def _measured(
-    members: Sequence[QueryScorer], graph: KnowledgeGraph, weightings: Sequence[Sequence[float]]
-) -> list[Step]:
-    """The validation MRR with each weighting, which is divided by its sum to stay on the scale of the members."""
-    if not weightings:
-        return []
-    shares = [tuple(weight / sum(weights) for weight in weights) for weights in weightings]
-    places = [place for place in range(len(members)) if any(share[place] for share in shares)]
-    triples = graph.triples("valid")
-    counts: list[list[Tensor]] = [[] for _ in shares]
-    batches = question_batches(
-        graph.with_reciprocals(triples), graph.queries(), members[0].device, _rows_at_once(members, graph)
-    )
-    for batch in batches:
-        scores = {place: members[place].scores(batch.subjects, batch.relations) for place in places}
-        for found, share in zip(counts, shares, strict=True):
-            found.append(batch.count_in(_weighted_sum(scores, share)))
-    ranks = (Ranks.from_counts(triples, torch.cat(found, dim=1).cpu()).ranks() for found in counts)
-    return [Step(share, float((1 / rank).mean())) for share, rank in zip(shares, ranks, strict=True)]
-
-
-def _rows_at_once(members: Sequence[QueryScorer], graph: KnowledgeGraph) -> int:
-    """How many questions the members may score at once."""
-    device = members[0].device
-    budget = None if device.type == "cuda" else ranking_budget(graph.num_entities)
-    return rows_within(budget, graph.num_entities, len(members) + _BUFFERS, device=device)
 
 
 def _weighted_sum(scores: Mapping[int, Tensor], weights: Sequence[float]) -> Tensor:

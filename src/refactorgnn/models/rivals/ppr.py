@@ -83,10 +83,9 @@ class PageRankScorer:
         source, target = torch.cat([edges, stays]).unbind(1)
         degrees = torch.bincount(source, minlength=num_entities).double()
         # Column v holds where a walker at v goes; several facts between two entities are several ways.
-        entries = torch.sparse_coo_tensor(
-            torch.stack([target, source]), 1 / degrees[source], (num_entities, num_entities), check_invariants=False
-        )
-        self.transitions = entries.coalesce()
+        places, sizes = torch.stack([target, source]), (num_entities, num_entities)
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # said aloud, for torch warns of silence
+            self.transitions = torch.sparse_coo_tensor(places, 1 / degrees[source], sizes).coalesce()
         self._shown = None if shown is None else torch.unique(shown[:, 0] * num_entities + shown[:, 1])
 
     @property

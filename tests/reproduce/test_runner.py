@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import refactorgnn
 from refactorgnn.errors import UserError
@@ -144,6 +145,30 @@ def test_processes_make_the_same_records(recipe: Recipe, tmp_path: Path) -> None
     one, two = (load_records(tmp_path / str(jobs)) for jobs in (1, 2))
     assert set(one) == {one.key for one in (experiments[2], *experiments[2].members)}
     assert {key: lasting(record) for key, record in one.items()} == {k: lasting(r) for k, r in two.items()}
+
+
+def test_trainings_that_do_not_fit_into_memory_together_are_done_one_by_one(
+    recipe: Recipe, tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out(runs: list[Run], **_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(work, "fit_together", run_out)
+    tasks = [
+        work.Task(one, tmp_path / "runs", tmp_path / f"{one.seed}.json", False, {"accelerator": "cpu"}, None)
+        for one in (experiment(recipe, "noise", seed) for seed in range(2))
+    ]
+    assert work.perform_together(tasks) == [None, None]
+    assert trainings == [task.experiment.key for task in tasks]
+    assert all((tmp_path / f"{seed}.json").is_file() for seed in range(2))
+
+
+def test_the_memory_that_a_recipe_sets_goes_before_that_of_a_job(recipe: Recipe, tmp_path: Path) -> None:
+    plain = experiment(recipe, "noise")
+    set_by_recipe = replace(plain, settings={**plain.settings, "memory_budget_mb": 77})
+    for one, expected in ((plain, 5), (set_by_recipe, 77)):
+        task = work.Task(one, tmp_path, None, False, {"accelerator": "cpu", "memory_budget_mb": 5}, None)
+        assert work._config(task).memory_budget_mb == expected
 
 
 def test_an_ensemble_is_made_of_experiments(recipe: Recipe, tmp_path: Path, trainings: list[str]) -> None:

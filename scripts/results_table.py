@@ -31,8 +31,9 @@ record here):
 - fb237_v1-text: the same settings were asked in the earlier version (0.6805) and again in this one.
 - fb237_v1-drum, fb237_v1-neural-lp: three and two settings were compared on validation; the test split was asked with
   the one chosen, whose training was repeated, to the same bits, for the record.
-- best [R], best [T] and the ensembles of the inductive table: asked with settings of an earlier search first, and again after
-  new searches, by validation on the training graphs, with facts held out one by one and validations that know fewer facts.
+- best [R], best [T] and the ensembles of the inductive table: asked with settings of an earlier search first, and again
+  after new searches, by validation on the training graphs, with facts held out one by one and validations that know
+  fewer facts.
 - The others were asked once, with the settings chosen.
 """
 

@@ -49,9 +49,9 @@ def test_every_published_figure_stands_in_a_table() -> None:
             counts[table.name, metric.title] = sum(published(metric, *cell) is not None for cell in cells)
     assert counts == {
         ("transductive", "MRR"): 3 * 3 - 1,  # R-GCN has none on UMLS
-        # Ten rows, five rivals (NBFNet has none on NELL), and three rows of ours beside those of the paper.
-        ("inductive", "Hits@10, full ranking"): (10 + 3) * 12,
-        ("inductive", "Hits@10, partial ranking"): (10 + 5 + 3) * 12 - 4,
+        # Ten rows, five rivals (NBFNet has none on NELL), and four rows of ours beside those of the paper.
+        ("inductive", "Hits@10, full ranking"): (10 + 4) * 12,
+        ("inductive", "Hits@10, partial ranking"): (10 + 5 + 4) * 12 - 4,
         ("inductive", "MRR, full ranking"): 0,
         ("ablation", "MRR"): 4,
         ("text-gain", "difference of MRR"): 5,  # three depths, two of them on two graphs
@@ -94,7 +94,8 @@ def test_every_cell_has_settings_that_can_be_trained(name: str) -> None:
     chosen = Recipe.load(name)
     for table in TABLES.values():
         missing = {row.name for row in table.rows} - {row.name for row in table.measured_rows(chosen)}
-        extra = {"best [R]", "best [T]", "ensemble [T]", "ReFactorGNN(inf) ComplEx"}  # which the paper does not have
+        # What the paper does not have.
+        extra = {"best [R]", "best [T]", "ensemble [R]", "ensemble [T]", "ReFactorGNN(inf) ComplEx"}
         assert missing == ({row.name for row in table.rows} & extra if name == "paper" else set())
         for experiment in table.experiments(chosen, 1):
             for one in (experiment, *experiment.members):
@@ -156,8 +157,9 @@ def test_ensembles_share_members_with_neighbouring_seeds_only() -> None:
         {member.key for member in chosen.experiment("ensemble [T]", "fb237_v1", "fb237_v1_ind", seed).members}
         for seed in range(NUM_SEEDS)
     ]
-    assert len(set.union(*members)) == 2 * (NUM_SEEDS + 1)
-    assert len(members[0] & members[1]) == 2
+    # The texts of two seeds, and of one each what random features, rules and walks make of it.
+    assert len(set.union(*members)) == (NUM_SEEDS + 1) + 3 * NUM_SEEDS
+    assert len(members[0] & members[1]) == 1
     assert not members[0] & members[2]
 
 

@@ -220,3 +220,11 @@ def test_the_command_complains_once(tiny: Path, tmp_path: Path) -> None:
     assert outcome.returncode == 2
     assert outcome.stdout == ""
     assert outcome.stderr.count("error: the loss is not a number") == outcome.stderr.count("\n") == 1
+
+
+def test_a_helper_whose_first_process_has_ended_leaves_the_word_to_it(tmp_path: Path) -> None:
+    """The folder of complaints may go at any moment, also between a look at it and a look into it."""
+    assert not processes._is_told(tmp_path)
+    (tmp_path / "0").write_text("the loss is not a number", encoding="utf-8")
+    assert processes._is_told(tmp_path)
+    assert processes._is_told(tmp_path / "gone")

@@ -148,7 +148,7 @@ def launch(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> No
     _stay_on_this_machine()
     if is_helper():
         _help(fabric, function, *arguments)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a helper may complain at the last moment
         complaints = Path(folder)
         helpers = _helpers(fabric)
         if helpers is not None:
@@ -199,10 +199,17 @@ def _help(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> NoR
     except KeyboardInterrupt:
         pass
     except Exception:
-        is_told = not complaints.is_dir() or any(complaints.iterdir())
-        if not is_told:
+        if not _is_told(complaints):
             raise
     sys.exit(0)
+
+
+def _is_told(complaints: Path) -> bool:
+    """Whether some process has complained; also where the first has taken the folder away, which it does at its end."""
+    try:
+        return any(complaints.iterdir())
+    except FileNotFoundError:
+        return True
 
 
 def _guarded(fabric: Fabric, function: Callable[..., None], complaints: Path, *arguments: Any) -> None:

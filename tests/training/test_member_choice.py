@@ -15,7 +15,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.evaluation import evaluate_ranking
 from refactorgnn.models import ConcatenatedScorer
 from refactorgnn.training import member_choice
-from refactorgnn.training.member_choice import choose_weights, measure_weights, score_spread
+from refactorgnn.training.member_choice import choose_weights, measure_weights
 
 
 @dataclass
@@ -130,7 +130,7 @@ def test_spread_is_the_mean_deviation_within_a_question(graph: KnowledgeGraph, m
     questions = graph.with_reciprocals(graph.triples("valid"))
     expected = member.scores(questions[:, 0], questions[:, 1]).double().std(1, correction=0).mean()
     monkeypatch.setattr(member_choice, "ranking_budget", lambda num_entities: 7 * 4 * 4 * num_entities)  # chunks of 7
-    assert score_spread(member, graph) == pytest.approx(float(expected), rel=1e-5)
+    assert member_choice._Scores([member], graph).spread(0) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_rounds_must_be_some(graph: KnowledgeGraph) -> None:

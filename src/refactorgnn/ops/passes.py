@@ -24,11 +24,6 @@ def _kernels() -> ModuleType | None:
     return fused
 
 
-def place_for(scores: Tensor, dtype: torch.dtype) -> Tensor:
-    """Where a kernel puts what it makes of scores: in their place, or beside them where the type is another."""
-    return scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
-
-
 def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """``(P, logsumexp)`` of a chunk of scores.
 
@@ -40,7 +35,7 @@ def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, 
     """
     kernels = kernels_for(scores)
     if kernels is not None:
-        P = place_for(scores, dtype)
+        P = scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
         return P, kernels.softmax(scores, num_real, scores.new_ones(scores.shape[0]), P)
     scores[:, num_real:].fill_(-torch.inf)
     P = torch.softmax(scores, dim=1)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET, GPU_MEMORY_BUDGET, chunks
+from refactorgnn.ops.chunked import chunks, memory_budget_on
 
 # Tensors as large as a chunk's messages that are alive at once, backwards, where there are more of them.
 _EDGE_BUFFERS = 8
@@ -204,13 +204,6 @@ class _Block:
 
     questions: slice
     chunks: list[_Chunk]
-
-
-def memory_budget_on(device: torch.device, memory_budget: int | None) -> int:
-    """Bytes of temporaries; None: 128 MiB on a CPU, 480 on a GPU."""
-    if memory_budget is not None:
-        return memory_budget
-    return GPU_MEMORY_BUDGET if device.type == "cuda" else DEFAULT_MEMORY_BUDGET
 
 
 def _blocks(states: Tensor, edges: TypedEdges, memory_budget: int | None) -> Iterator[_Block]:

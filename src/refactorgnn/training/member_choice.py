@@ -110,11 +110,6 @@ def measure_weights(members: Sequence[QueryScorer], graph: KnowledgeGraph, weigh
     return Choice(together.weights, together.valid_mrr, tuple(step.valid_mrr for step in alone), steps=())
 
 
-def score_spread(member: QueryScorer, graph: KnowledgeGraph) -> float:
-    """The standard deviation of a model's scores over the entities, its mean over the validation questions."""
-    return _Scores([member], graph).spread(0)
-
-
 class _Scores:
     """The members' scores of the validation questions, batch by batch, some of them kept.
 
@@ -146,7 +141,7 @@ class _Scores:
         return scores
 
     def spread(self, place: int) -> float:
-        """See :func:`score_spread`."""
+        """The standard deviation of a member's scores over the entities, its mean over the questions."""
         spreads = [self.of(place, number).std(dim=1, correction=0).sum() for number in range(len(self.batches))]
         return float(sum(spreads)) / (2 * len(self.triples))
 

@@ -14,7 +14,7 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
 from refactorgnn.models.rivals.enclosing import EnclosingSubgraphs, Surroundings, consecutive_groups
-from refactorgnn.ops.relational import memory_budget_on
+from refactorgnn.ops.chunked import memory_budget_on
 from refactorgnn.seeds import LAYERS, combined_seed
 
 # Bytes that a step of a search holds: keys of 8 bytes, sorted, searched and compared.

@@ -15,7 +15,8 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
-from refactorgnn.ops.relational import TypedEdges, memory_budget_on, message_moments
+from refactorgnn.ops.chunked import memory_budget_on
+from refactorgnn.ops.relational import TypedEdges, message_moments
 from refactorgnn.seeds import LAYERS, combined_seed
 
 # Below it a variance counts as none: the root of 0 has no derivative.

@@ -39,7 +39,7 @@ class TrainingFacts:
         mask: float,
         device: torch.device,
         *,
-        by: MaskBy = "fact",
+        by: MaskBy = "pair",
         fixed_shapes: bool = False,
     ) -> None:
         self.graph = graph

@@ -125,7 +125,7 @@ class Visitor:
     def open(self, address: str = "/") -> Page:
         self.page.goto(self.url + address)
         self.page.get_by_role("heading", level=1).wait_for()
-        self.page.wait_for_selector("main:not([inert])")  # only a page that has its socket can be used
+        self.page.wait_for_selector(".content:not([inert])")  # only a page that has its socket can be used
         return self.page
 
     @property

@@ -65,7 +65,7 @@ export default {
         this.timer = null;
         this.wanted = text;
         this.$emit("search", text);
-        // A question or its answer may be lost on the way: ask again as long as nobody types on.
+        // A server that is too busy does not answer: ask again as long as nobody types on.
         this.patience = setTimeout(() => {
           if (again && this.wanted === text && this.answered !== text) this.search(text, 0, again - 1);
         }, 2000);

@@ -52,16 +52,16 @@ class Visit:
                 if self._service.allow_writes:
                     ui.link("Add", "#add")
                 ui.link("About", "#about")
-        # What is typed before the socket is there would be lost: until then nothing can be.
-        with tag("main", "", "width", inert="") as main:
+        # What is typed before the socket is there would be lost: until then nothing can be. (The layout is a <main>.)
+        with tag("div", "", "content width", inert="") as content:
             self._build_ask()
             if self._service.allow_writes:
                 with tag("section", "", "block", id="add"):
                     NewcomerPanel(self._service, self._workers, self.open)
             with tag("section", "", "block", id="about"):
                 show_card(self._service.about())
-        ui.skip_link(target=main)
-        self._main = main
+        ui.skip_link(target=content)
+        self._content = content
 
     def _build_ask(self) -> None:
         graph = self._service.predictor.graph
@@ -81,8 +81,8 @@ class Visit:
 
     async def arrive(self, parameters: Mapping[str, str]) -> None:
         """The socket is there: let the visitor in, and ask what the address asks."""
-        del self._main.props["inert"]
-        self._main.update()
+        del self._content.props["inert"]
+        self._content.update()
         try:
             asked = asked_by(parameters)
         except UserError as error:
@@ -123,7 +123,7 @@ class Visit:
         self._show_address(self._asked)
 
     def _show_address(self, asked: Asked) -> None:
-        with self._main:  # whatever was clicked may be gone
+        with self._content:  # whatever was clicked may be gone
             ui.navigate.history.replace(asked.address())
 
     async def _explain(self, answer: str) -> None:

@@ -22,7 +22,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.evaluation.counting import ThresholdCounter
 from refactorgnn.evaluation.device_ranking import question_batches
 from refactorgnn.evaluation.sampling import draw_without
-from refactorgnn.models.base import QueryScorer
+from refactorgnn.models.base import CandidateScorer, QueryScorer
 from refactorgnn.ops.chunked import rows_within
 from refactorgnn.ops.sparse import SparsePattern
 from refactorgnn.progress import counting
@@ -138,9 +138,7 @@ def rank_triples(
     counts = torch.zeros(3, len(questions), dtype=torch.int64)
     with counting("ranking", len(questions), enabled=progress) as bar, torch.no_grad():
         for group in compare.plan(questions, rows):
-            subjects, relations = group.questions.unbind(1)
-            scores = predictor.scores(subjects.to(predictor.device), relations.to(predictor.device))
-            counts[:, group.places] = compare(scores, group).cpu()
+            counts[:, group.places] = compare(predictor, group).cpu()
             bar.advance(len(group.places))
     return Ranks.from_counts(triples, counts)
 
@@ -180,7 +178,7 @@ class _Compare(Protocol):
     def plan(self, questions: Tensor, rows: int) -> Iterator[_Group]:
         """Batches of at most ``rows`` questions."""
 
-    def __call__(self, scores: Tensor, group: _Group) -> Tensor:
+    def __call__(self, predictor: QueryScorer, group: _Group) -> Tensor:
         """``(better, equal, candidates)`` of each place; shape ``(3, num_places)``."""
 
 
@@ -210,8 +208,9 @@ class _AgainstAll:
             places = places_by_row[int(ends[start] - sizes[by_size[start]]) : int(ends[stop - 1])]
             yield _Group(pairs[by_size[start:stop]], places, row[places] - start, questions[places, 2])
 
-    def __call__(self, scores: Tensor, group: _Group) -> Tensor:
-        device = scores.device
+    def __call__(self, predictor: QueryScorer, group: _Group) -> Tensor:
+        device = predictor.device
+        scores = predictor.scores(*group.questions.to(device).unbind(1))
         rows, truth = group.rows.to(device), group.truth.to(device)
         target = _finite(scores[rows, truth])
         found = self.known.find(group.questions[:, 0], group.questions[:, 1])
@@ -246,12 +245,17 @@ class _AgainstSample:
         for places in torch.arange(len(questions)).split(rows):
             yield _Group(questions[places, :2], places, torch.arange(len(places)), questions[places, 2])
 
-    def __call__(self, scores: Tensor, group: _Group) -> Tensor:
+    def __call__(self, predictor: QueryScorer, group: _Group) -> Tensor:
         """Where fewer negatives are allowed than wanted, −1 stands for the missing ones."""
-        drawn = draw_without(self._excluded(group), self.num_negatives, self.rng).to(scores.device)
-        target = _finite(scores.gather(1, group.truth[:, None].to(scores.device)))
-        usable = drawn >= 0
-        against = scores.gather(1, drawn.clamp(min=0))
+        drawn = draw_without(self._excluded(group), self.num_negatives, self.rng)
+        candidates = torch.cat([group.truth[:, None], drawn], dim=1).to(predictor.device)
+        usable = candidates[:, 1:] >= 0
+        subjects, relations = group.questions.to(predictor.device).unbind(1)
+        if isinstance(predictor, CandidateScorer):
+            scores = predictor.candidate_scores(subjects, relations, candidates.clamp(min=0))
+        else:
+            scores = predictor.scores(subjects, relations).gather(1, candidates.clamp(min=0))
+        target, against = _finite(scores[:, :1]), scores[:, 1:]
         better = ((against > target) & usable).sum(1)
         equal = ((against == target) & usable).sum(1)
         return torch.stack([better, equal, usable.sum(1) + 1])

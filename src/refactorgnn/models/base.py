@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,14 @@ class QueryScorer(Protocol):
 
     def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """Scores of shape ``(num_questions, num_entities)``, freshly made: the caller may overwrite them."""
+
+
+@runtime_checkable
+class CandidateScorer(QueryScorer, Protocol):
+    """A bound model to which a few candidates of a question cost much less than all of them."""
+
+    def candidate_scores(self, subjects: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+        """The scores of ``candidates``, and of the same shape: ``(num_questions, num_candidates)``."""
 
 
 class DotProductScorer(QueryScorer, Protocol):

@@ -31,7 +31,12 @@ from refactorgnn.training.loggers import RunLoggers, check_loggers
 from refactorgnn.training.processes import Share, make_fabric, products_as_set
 from refactorgnn.training.regimes import Regime, make_regime
 from refactorgnn.training.replay import Lane, Replayed
-from refactorgnn.training.validation import ReplayedValidation, Validation, graph_to_validate_on
+from refactorgnn.training.validation import (
+    ReplayedValidation,
+    Validation,
+    graph_to_validate_on,
+    negatives_to_validate_against,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -183,7 +188,7 @@ class _Training:
     def _make_validation(self) -> Validation:
         model = self.model if self.average is None else self.average.model
         if self.lane is None:
-            return Validation(model, self.validation_graph)
+            return Validation(model, self.validation_graph, negatives_to_validate_against(self.config))
         assert isinstance(model, StateEncoder)
         return ReplayedValidation(model, self.validation_graph, self.lane)
 

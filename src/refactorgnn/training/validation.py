@@ -16,6 +16,7 @@ from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import RandomFeatures
 from refactorgnn.training.config import MessagePassingConfig, TrainConfig
 from refactorgnn.training.replay import Lane, Replayed
+from refactorgnn.training.rivals.grail import GraILConfig
 
 _SPLIT = "valid"
 
@@ -25,17 +26,24 @@ def graph_to_validate_on(config: TrainConfig, graph: KnowledgeGraph) -> Knowledg
     return thinned(graph, config.validation_facts) if isinstance(config, MessagePassingConfig) else graph
 
 
+def negatives_to_validate_against(config: TrainConfig) -> int:
+    """How many wrong answers a validation ranks the right one among; 0: all entities."""
+    return config.validation_negatives if isinstance(config, GraILConfig) else 0
+
+
 class Validation:
-    """The filtered full ranking of the validation triples.
+    """The filtered ranking of the validation triples.
 
     Args:
         model: The model to validate; its weights may change between two validations, but not their places.
         graph: The graph to ask about, the one it is trained on as a rule.
+        num_negatives: Rank against so many wrong answers, the same ones each time; 0: against all entities.
     """
 
-    def __init__(self, model: LinkPredictor, graph: KnowledgeGraph) -> None:
+    def __init__(self, model: LinkPredictor, graph: KnowledgeGraph, num_negatives: int = 0) -> None:
         self.model = model
         self.graph = graph
+        self.num_negatives = num_negatives
 
     def begin(self) -> None:
         """Have the work done, where that can be done in the background."""
@@ -43,7 +51,11 @@ class Validation:
     def metrics(self) -> dict[str, float]:
         """What the validation that was begun last has found."""
         bound = self.model.eval().bind(self.graph)
-        return evaluate_ranking(bound, self.graph, _SPLIT, confidence=False).metrics
+        if not self.num_negatives:
+            return evaluate_ranking(bound, self.graph, _SPLIT, confidence=False).metrics
+        return evaluate_ranking(
+            bound, self.graph, _SPLIT, ranking="partial", num_negatives=self.num_negatives, confidence=False
+        ).metrics
 
 
 class ReplayedValidation(Validation):

@@ -84,7 +84,7 @@ class GraIL(LinkPredictor):
 
     Cost: every candidate of every question has a sub-graph of its own. A full ranking extracts and judges
     ``num_questions * num_entities`` of them, in groups within the memory budget; that is many times what a model takes
-    that scores all candidates in one pass.
+    that scores all candidates in one pass. A partial ranking does so for its few candidates alone.
 
     Args:
         relations: The relations.
@@ -192,13 +192,17 @@ class GraILScorer:
         """Where questions must be put."""
         return self.surroundings.device
 
-    @torch.no_grad()
     def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """The scores of all entities; shape ``(num_questions, num_entities)``. One question after the other."""
-        candidates = torch.arange(self.num_entities, device=self.device)
-        asked = torch.stack([subjects, relations], dim=1)
-        rows = [
-            self.model(self.surroundings, torch.cat([question.expand(len(candidates), 2), candidates[:, None]], dim=1))
-            for question in asked
-        ]
-        return torch.stack(rows) if rows else candidates.new_empty(0, len(candidates), dtype=torch.float32)
+        everyone = torch.arange(self.num_entities, device=self.device)[None]
+        asked = zip(subjects.split(1), relations.split(1), strict=True)
+        rows = [self.candidate_scores(subject, relation, everyone) for subject, relation in asked if len(subject)]
+        return torch.cat([everyone.new_empty(0, self.num_entities, dtype=torch.float32), *rows])
+
+    @torch.no_grad()
+    def candidate_scores(self, subjects: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+        """The scores of ``candidates``, and of the same shape: ``(num_questions, num_candidates)``."""
+        asked = torch.stack([subjects, relations], dim=1)[:, None].expand(*candidates.shape, 2)
+        triples = torch.cat([asked, candidates[..., None]], dim=2).view(-1, 3)
+        scores: Tensor = self.model(self.surroundings, triples)
+        return scores.view(candidates.shape)

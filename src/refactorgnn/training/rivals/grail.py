@@ -24,6 +24,9 @@ class GraILConfig(QuestionConfig):
     bases: Annotated[int, Field(ge=1)] = 4
     negatives: Annotated[int, Field(ge=1)] = 1
     radius: Annotated[int, Field(ge=1, description="Hops that a sub-graph reaches from both ends of a link.")] = 2
+    validation_negatives: Annotated[
+        int, Field(ge=0, description="Wrong answers that a validation ranks the right one among; 0: all entities.")
+    ] = 49
     margin: Annotated[float, Field(gt=0, description="What a fact is to score above a wrong one.")] = 10.0
 
     def build(self, graph: KnowledgeGraph) -> GraIL:

@@ -14,7 +14,13 @@ from refactorgnn.training.config import TrainConfig
 
 # Settings that came after experiments had been recorded, as they were before: with these values they are no part of a
 # key.
-_ADDED_LATER = {"validation_facts": 1.0, "relation_loss": 0.0, "mask_by": "pair", "validation_negatives": 0}
+_ADDED_LATER = {
+    "validation_facts": 1.0,
+    "relation_loss": 0.0,
+    "mask_by": "pair",
+    "validation_negatives": 0,
+    "neighbours": "any",
+}
 
 
 @dataclass(frozen=True)

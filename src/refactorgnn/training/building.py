@@ -166,7 +166,11 @@ def _rulen(config: RuleNConfig, graph: KnowledgeGraph) -> RuleN:
 
 def _ppr(config: PPRConfig, graph: KnowledgeGraph) -> PersonalisedPageRank:
     return PersonalisedPageRank(
-        graph.relations, restart=config.restart, tolerance=config.tolerance, relation_range=config.relation_range
+        graph.relations,
+        restart=config.restart,
+        tolerance=config.tolerance,
+        relation_range=config.relation_range,
+        neighbours=config.neighbours,
     )
 
 

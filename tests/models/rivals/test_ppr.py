@@ -9,6 +9,7 @@ import torch
 
 import refactorgnn
 from refactorgnn import UserError
+from refactorgnn.models.rivals.linked_pairs import excluding
 from refactorgnn.models.rivals.ppr import PersonalisedPageRank
 from tests.models.rivals.brute_force import NUM_RELATIONS, random_graph
 
@@ -57,6 +58,40 @@ def test_scores_are_blind_to_the_relation_unless_its_range_comes_first() -> None
     for _, relation, tail in graph.with_reciprocals(graph.triples("train")).tolist():
         expected[relation, tail] = expected[relation, tail] % 1 + 1
     torch.testing.assert_close(ranged.scores(subjects, relations), expected, rtol=0, atol=1e-9)
+
+
+def test_neighbours_linked_by_what_excludes_the_relation_are_no_answers() -> None:
+    graph = random_graph(3)
+    facts = graph.with_reciprocals(graph.triples("train")).tolist()
+    links: dict[tuple[int, int], set[int]] = {}
+    for head, relation, tail in facts:
+        links.setdefault((head, tail), set()).add(relation)
+    shared = torch.zeros(2 * NUM_RELATIONS, 2 * NUM_RELATIONS)
+    for between in links.values():
+        for one in between:
+            for other in between:
+                shared[one, other] += 1
+    excludes = shared == 0  # with so few facts no share is small but 0
+    assert 0 < int(excludes.sum()) < excludes.numel()
+
+    subjects, relations = torch.arange(graph.num_entities).repeat_interleave(6), torch.arange(6).repeat(12)
+    expected = PersonalisedPageRank(graph.relations).bind(graph).scores(subjects, relations)
+    for row, (subject, relation) in enumerate(zip(subjects.tolist(), relations.tolist(), strict=True)):
+        for (head, tail), between in links.items():
+            if head == subject and all(excludes[link, relation] for link in between):
+                expected[row, tail] = 0
+    consistent = PersonalisedPageRank(graph.relations, neighbours="consistent").bind(graph)
+    assert torch.equal(consistent.scores(subjects, relations), expected)
+
+
+def test_next_to_none_of_many_pairs_is_none() -> None:
+    """Of 400 pairs that relation 0 links, one is linked by relation 1 and three by relation 2; 3 has no facts."""
+    pairs = torch.arange(400)
+    facts = [(int(i), 0, int(i)) for i in pairs] + [(7, 1, 7)] + [(i, 2, i) for i in range(3)]
+    found = excluding(torch.tensor(facts), 400, 4)
+    assert found[0].tolist() == [False, True, False, True]
+    assert not found[1, 0]  # all pairs of relation 1 are linked by relation 0
+    assert not found[3].any()
 
 
 def test_a_run_answers_about_its_graph_and_has_nothing_learned(tiny: Path, tmp_path: Path) -> None:

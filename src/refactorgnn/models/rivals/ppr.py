@@ -12,9 +12,11 @@ from torch import Tensor
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
+from refactorgnn.models.rivals.linked_pairs import LinkedPairs
 from refactorgnn.ops.chunked import rows_within
 
 RelationRange = Literal["any", "first"]
+Neighbours = Literal["any", "consistent"]
 # The probabilities of a batch before and after a step, and their product with the matrix.
 _BUFFERS = 3
 _BYTES = 8
@@ -33,6 +35,8 @@ class PersonalisedPageRank(LinkPredictor):
         tolerance: The most that the probabilities of a subject may be off, summed over all entities.
         relation_range: ``"any"``: as said; ``"first"``: entities that the facts show as objects of the relation come
             before all others (1 is added).
+        neighbours: ``"any"``: as said; ``"consistent"``: entities that facts link to the subject score 0 where these
+            exclude the relation (:mod:`~refactorgnn.models.rivals.linked_pairs`).
     """
 
     def __init__(
@@ -42,11 +46,13 @@ class PersonalisedPageRank(LinkPredictor):
         restart: float = 0.15,
         tolerance: float = 1e-6,
         relation_range: RelationRange = "any",
+        neighbours: Neighbours = "any",
     ) -> None:
         super().__init__(relations)
         self.restart = restart
         self.tolerance = tolerance
         self.relation_range = relation_range
+        self.neighbours = neighbours
         self.gives_probabilities = relation_range == "any"
         # There is no weight to tell the device by.
         self.register_buffer("place", torch.zeros(0), persistent=False)
@@ -56,7 +62,9 @@ class PersonalisedPageRank(LinkPredictor):
         assert isinstance(self.place, Tensor)
         triples = graph.with_reciprocals(graph.triples(*message_splits)).to(self.place.device)
         shown = triples[:, [1, 2]] if self.relation_range == "first" else None
-        return PageRankScorer(triples[:, [0, 2]], graph.num_entities, self.restart, self.tolerance, shown)
+        is_consistent = self.neighbours == "consistent"
+        linked = LinkedPairs(triples, graph.num_entities, 2 * graph.num_relations) if is_consistent else None
+        return PageRankScorer(triples[:, [0, 2]], graph.num_entities, self.restart, self.tolerance, shown, linked)
 
 
 class PageRankScorer:
@@ -68,10 +76,17 @@ class PageRankScorer:
         restart: The probability of a return.
         tolerance: The most that probabilities may be off in all.
         shown: The relations with their objects that come before others, shape ``(num_facts, 2)``; None: none does.
+        linked: Links that may exclude a relation; None: none does.
     """
 
     def __init__(
-        self, edges: Tensor, num_entities: int, restart: float, tolerance: float, shown: Tensor | None = None
+        self,
+        edges: Tensor,
+        num_entities: int,
+        restart: float,
+        tolerance: float,
+        shown: Tensor | None = None,
+        linked: LinkedPairs | None = None,
     ) -> None:
         self.num_entities = num_entities
         self.restart = restart
@@ -86,6 +101,7 @@ class PageRankScorer:
         places, sizes = torch.stack([target, source]), (num_entities, num_entities)
         with torch.sparse.check_sparse_tensor_invariants(enable=False):  # said aloud, for torch warns of silence
             self.transitions = torch.sparse_coo_tensor(places, 1 / degrees[source], sizes).coalesce()
+        self._linked = linked
         self._shown = None if shown is None else torch.unique(shown[:, 0] * num_entities + shown[:, 1])
 
     @property
@@ -109,6 +125,8 @@ class PageRankScorer:
         parts = [self.probabilities(part) for part in different.split(rows)]
         scores = torch.cat(parts)[which] if parts else subjects.new_zeros(0, self.num_entities).double()
         scores[torch.arange(len(subjects), device=self.device), subjects] = 0.0
+        if self._linked is not None:
+            self._linked.silence_(scores, subjects, relations)
         if self._shown is not None:
             asked, place = torch.unique(relations, return_inverse=True)
             for number, relation in enumerate(asked.tolist()):

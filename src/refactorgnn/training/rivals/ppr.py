@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from refactorgnn.models.rivals.ppr import RelationRange
+from refactorgnn.models.rivals.ppr import Neighbours, RelationRange
 from refactorgnn.training.rivals.gradient_free import GradientFreeConfig
 
 
@@ -22,4 +22,8 @@ class PPRConfig(GradientFreeConfig):
     relation_range: Annotated[
         RelationRange,
         Field(description="Rank entities seen as objects of the relation before the others (first), or not (any)."),
+    ] = "any"
+    neighbours: Annotated[
+        Neighbours,
+        Field(description="Take any entity linked to the subject, or not those whose links exclude the relation."),
     ] = "any"

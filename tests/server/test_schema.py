@@ -38,6 +38,7 @@ CASES = [
     )),
     *(("get", path, POSITIVE) for path in ("/v1/about", "/health", "/metrics")),
 ]  # fmt: skip
+_PATIENCE_S = 60.0  # an explanation on a busy machine takes its time
 NUM_EXAMPLES = int(os.environ.get("REFACTORGNN_SCHEMA_EXAMPLES", "20"))
 
 
@@ -74,7 +75,7 @@ def test_every_request_is_answered_as_described(
     )
     @hypothesis.given(case=description[path][method].as_strategy(generation_mode=mode))
     def check(case: schemathesis.Case) -> None:
-        answer = case.call(url, session, headers={"Authorization": f"Bearer {TOKEN}"})
+        answer = case.call(url, session, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=_PATIENCE_S)
         statuses[answer.status_code] += 1
         # This check knows what is right again once it is written down, such as a list of one text in a query string,
         # but not that what is wrong may be too large as well.

@@ -26,7 +26,7 @@ export default {
   props: { id: String, label: String, placeholder: String, text: String, version: Number, options: Array, answered: String },
   emits: ["typed", "search", "choose", "submit"],
   data() {
-    return { typed: this.text || "", active: -1, wanted: null, timer: null, patience: null };
+    return { typed: this.text || "", active: -1, wanted: null, timer: null };
   },
   computed: {
     shown() {
@@ -48,7 +48,7 @@ export default {
     },
   },
   unmounted() {
-    this.wait();
+    clearTimeout(this.timer);
   },
   methods: {
     type(event) {
@@ -59,25 +59,17 @@ export default {
     open() {
       if (this.wanted === null) this.search("", 0);
     },
-    search(text, delay, again = 5) {
-      this.wait();
+    search(text, delay) {
+      clearTimeout(this.timer);
       this.timer = setTimeout(() => {
         this.timer = null;
         this.wanted = text;
         this.$emit("search", text);
-        // A server that is too busy does not answer: ask again as long as nobody types on.
-        this.patience = setTimeout(() => {
-          if (again && this.wanted === text && this.answered !== text) this.search(text, 0, again - 1);
-        }, 2000);
       }, delay);
     },
-    wait() {
-      clearTimeout(this.timer);
-      clearTimeout(this.patience);
-      this.timer = null;
-    },
     close() {
-      this.wait();
+      clearTimeout(this.timer);
+      this.timer = null;
       this.wanted = null;
       this.active = -1;
     },

@@ -9,8 +9,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.thinning import thinned
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
 from refactorgnn.evaluation.metrics import outcomes
-from refactorgnn.evaluation.protocols import evaluate_ranking
-from refactorgnn.evaluation.ranking import Ranks
+from refactorgnn.evaluation.ranking import Ranks, rank_triples
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import RandomFeatures
@@ -51,11 +50,8 @@ class Validation:
     def metrics(self) -> dict[str, float]:
         """What the validation that was begun last has found."""
         bound = self.model.eval().bind(self.graph)
-        if not self.num_negatives:
-            return evaluate_ranking(bound, self.graph, _SPLIT, confidence=False).metrics
-        return evaluate_ranking(
-            bound, self.graph, _SPLIT, ranking="partial", num_negatives=self.num_negatives, confidence=False
-        ).metrics
+        triples = self.graph.triples(_SPLIT)
+        return outcomes(rank_triples(bound, self.graph, triples, num_negatives=self.num_negatives or None)).mean()
 
 
 class ReplayedValidation(Validation):

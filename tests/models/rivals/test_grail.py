@@ -226,8 +226,11 @@ def test_a_validation_ranks_among_as_many_as_it_is_told(tiny: Path, tmp_path: Pa
 
 def test_a_run_learns_and_is_loaded_bit_for_bit(tiny: Path, tmp_path: Path) -> None:
     options = {"model": "grail", "dim": 8, "layers": 2, "dropout": 0.0, "epochs": 6, "validate_every": 6}
+    options["validation_negatives"] = 0
     run = refactorgnn.train(tiny, out=tmp_path / "run", progress=False, **options)
     losses = [record["loss"] for record in run.records()]
     assert losses[-1] < 0.8 * losses[0]
     first, second = (run.load_model().bind(run.graph).scores(torch.arange(4), torch.arange(4)) for _ in range(2))
     assert torch.equal(first, second)
+    measured = refactorgnn.evaluate(run, split="valid", confidence=False).metrics["mrr"]
+    assert measured == pytest.approx(run.sidecar["valid_mrr"], abs=1e-9)

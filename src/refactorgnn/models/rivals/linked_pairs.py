@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from refactorgnn.data.queries import QueryIndex
 from refactorgnn.ops.sparse import SparsePattern
 
 # A relation excludes another if fewer of the pairs it links are linked by the other as well.
@@ -27,11 +28,11 @@ def excluding(facts: Tensor, num_entities: int, num_relations: int) -> Tensor:
     Returns:
         Shape ``(num_relations, num_relations)``. A relation without facts excludes nothing.
     """
-    heads, relations, tails = torch.unique(facts, dim=0).unbind(1)
-    _, pair, counts = torch.unique(heads * num_entities + tails, return_inverse=True, return_counts=True)
-    by_pair = SparsePattern(
-        torch.cat([counts.new_zeros(1), counts.cumsum(0)]), relations[torch.argsort(pair)], num_relations
-    )
+    heads, relations, tails = facts.unbind(1)
+    links = torch.unique((heads * num_entities + tails) * num_relations + relations)
+    _, counts = torch.unique_consecutive(links // num_relations, return_counts=True)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    by_pair = SparsePattern(offsets, links % num_relations, num_relations)
     both = by_pair.take_rows(by_pair.rows)  # each link beside all links of its pair, itself among them
     places = by_pair.columns[both.rows] * num_relations + both.columns
     shared = torch.bincount(places, minlength=num_relations**2).view(num_relations, num_relations)
@@ -42,18 +43,14 @@ class LinkedPairs:
     """The entities that facts link, and by which relations.
 
     Args:
-        facts: Facts and their reciprocals; shape ``(num_facts, 3)``.
-        num_entities: The number of entities.
-        num_relations: The number of relations, reciprocals included.
+        queries: The facts and their reciprocals.
     """
 
-    def __init__(self, facts: Tensor, num_entities: int, num_relations: int) -> None:
-        heads, relations, tails = facts[torch.argsort(facts[:, 0], stable=True)].unbind(1)
-        counts = torch.bincount(heads, minlength=num_entities)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        self._tails = SparsePattern(offsets, tails, num_entities)
-        self._relations = SparsePattern(offsets, relations, num_relations)
-        self.excluding = excluding(facts, num_entities, num_relations)
+    def __init__(self, queries: QueryIndex) -> None:
+        self._queries = queries
+        subjects, relations = queries.subjects[queries.answers.rows], queries.relations[queries.answers.rows]
+        facts = torch.stack([subjects, relations, queries.answers.columns], dim=1)
+        self.excluding = excluding(facts, queries.num_entities, queries.num_relations)
 
     def silence_(self, scores: Tensor, subjects: Tensor, relations: Tensor) -> None:
         """Set to 0 the scores of entities that are linked to the subject by nothing but what excludes the relation.
@@ -63,10 +60,12 @@ class LinkedPairs:
             subjects: Shape ``(num_questions,)``.
             relations: Shape ``(num_questions,)``.
         """
-        found = self._tails.take_rows(subjects)
-        links = self._relations.take_rows(subjects).columns
-        is_excluded = self.excluding[links, relations[found.rows]]
-        allowed = found.rows[~is_excluded], found.columns[~is_excluded]
+        own = self._queries.by_subject.take_rows(subjects)
+        linked = self._queries.answers.take_rows(own.columns)
+        rows, columns = own.rows[linked.rows], linked.columns
+        links = self._queries.relations[own.columns[linked.rows]]
+        is_excluded = self.excluding[links, relations[rows]]
+        allowed = rows[~is_excluded], columns[~is_excluded]
         kept = scores[allowed]
-        scores[found.rows[is_excluded], found.columns[is_excluded]] = 0.0
+        scores[rows[is_excluded], columns[is_excluded]] = 0.0
         scores[allowed] = kept

@@ -62,8 +62,9 @@ class PersonalisedPageRank(LinkPredictor):
         assert isinstance(self.place, Tensor)
         triples = graph.with_reciprocals(graph.triples(*message_splits)).to(self.place.device)
         shown = triples[:, [1, 2]] if self.relation_range == "first" else None
-        is_consistent = self.neighbours == "consistent"
-        linked = LinkedPairs(triples, graph.num_entities, 2 * graph.num_relations) if is_consistent else None
+        linked = None
+        if self.neighbours == "consistent":
+            linked = LinkedPairs(graph.queries(*message_splits).to(self.place.device))
         return PageRankScorer(triples[:, [0, 2]], graph.num_entities, self.restart, self.tolerance, shown, linked)
 
 

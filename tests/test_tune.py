@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import refactorgnn
 from refactorgnn import Run, UserError
 from refactorgnn.data.carving import carve_pair
-from refactorgnn.evaluation import protocols
+from refactorgnn.evaluation import protocols, ranking
 from refactorgnn.training import trials, validation
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
@@ -162,17 +163,17 @@ def test_nothing_depends_on_the_test_split(
     """With test triples, without them, and with others that name an entity of their own: the same search."""
     asked = []
 
-    def watched(predictor: Any, graph: Any, split: str, **options: Any) -> Any:
-        asked.append((split, tuple(graph.splits)))
-        return protocols.evaluate_ranking(predictor, graph, split, **options)
+    def watched(predictor: Any, graph: Any, triples: torch.Tensor, **options: Any) -> Any:
+        asked.append((torch.equal(triples, graph.triples("valid")), tuple(graph.splits)))
+        return ranking.rank_triples(predictor, graph, triples, **options)
 
-    monkeypatch.setattr(validation, "evaluate_ranking", watched)
+    monkeypatch.setattr(validation, "rank_triples", watched)
     splits = {split: rows(triples) for split, triples in tiny_triples().items()}
     stranger = write_folder(tmp_path / "stranger", **{**splits, "test": "nobody\tacross\tperson 1\n"})
     for number, dataset in enumerate((tiny, without_test(tmp_path / "without"), stranger)):
         search(space, tmp_path / str(number), dataset, trials=3)
     assert lines(tmp_path / "0") == lines(tmp_path / "1") == lines(tmp_path / "2")
-    assert set(asked) == {("valid", ("train", "valid"))}
+    assert set(asked) == {(True, ("train", "valid"))}
 
 
 # Going on --------------------------------------------------------------------------------------------------------

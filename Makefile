@@ -24,7 +24,7 @@ demo: install
 	$(BIN)/python -m refactorgnn.demo --out .demo
 
 test: install
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 lint: install
 	$(BIN)/ruff check .

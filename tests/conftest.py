@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from refactorgnn.training import checkpoints
 
 # Tensors in tests are tiny: a second thread only adds waiting, most of all on a busy machine.
 torch.set_num_threads(1)
+# Whoever runs the tests may say how wide a terminal is; what is printed into a file is as wide as it needs to be.
+os.environ.pop("COLUMNS", None)
 
 # A name that rich would take for markup and an emoji, and that ASCII cannot hold.
 ODD_NAME = "Île [/b] :smile:"

@@ -51,8 +51,7 @@ class QueryIndex:
             order = order[torch.argsort(key[order], stable=True)]
             tail, key = tail[order], key[order]
         unique, counts = torch.unique_consecutive(key, return_counts=True)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        answers = SparsePattern(offsets, tail, num_entities)
+        answers = SparsePattern.from_counts(counts, tail, num_entities)
         return cls(unique // num_relations, unique % num_relations, answers, num_relations)
 
     @property
@@ -103,9 +102,8 @@ class QueryIndex:
     @cached_property
     def by_subject(self) -> SparsePattern:
         """The queries of each entity, as a sparse ``num_entities × num_queries`` matrix: sums queries into subjects."""
-        counts = torch.bincount(self.subjects, minlength=self.num_entities)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparsePattern(offsets, torch.argsort(self.subjects, stable=True), self.num_queries)
+        order = torch.argsort(self.subjects, stable=True)
+        return SparsePattern.from_rows(self.subjects[order], order, self.num_entities, self.num_queries)
 
     @cached_property
     def occurrences(self) -> Tensor:
@@ -125,9 +123,7 @@ class QueryIndex:
         rows, columns = self.answers.rows, self.answers.columns
         is_new = torch.ones_like(columns, dtype=torch.bool)  # objects are sorted: a repeated one follows itself
         is_new[1:] = (columns[1:] != columns[:-1]) | (rows[1:] != rows[:-1])
-        counts = torch.bincount(rows[is_new], minlength=self.num_queries)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparsePattern(offsets, columns[is_new], self.num_entities)
+        return SparsePattern.from_rows(rows[is_new], columns[is_new], self.num_queries, self.num_entities)
 
     def distinct_counts(self, rows: Tensor) -> Tensor:
         """The number of different objects of the queries ``rows``; 0 where a row is −1."""

@@ -266,8 +266,7 @@ class _AgainstSample:
         span = answers.num_columns
         keys = torch.cat([answers.rows * span + answers.columns, torch.arange(len(group.truth)) * span + group.truth])
         keys = torch.unique(keys)
-        counts = torch.bincount(keys // span, minlength=len(group.truth))
-        return SparsePattern(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), keys % span, span)
+        return SparsePattern.from_rows(keys // span, keys % span, len(group.truth), span)
 
 
 def _finite(scores: Tensor) -> Tensor:

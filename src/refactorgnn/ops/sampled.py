@@ -63,9 +63,7 @@ class CandidateSample:
     def hidden(self) -> SparsePattern:
         """The places of a ``num_queries × num_samples`` matrix where a drawn candidate is an answer of the query."""
         place, found = self._places(self.answers.columns)
-        counts = torch.bincount(self.answers.rows[found], minlength=self.answers.num_rows)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparsePattern(offsets, place[found], len(self.drawn))
+        return SparsePattern.from_rows(self.answers.rows[found], place[found], self.answers.num_rows, len(self.drawn))
 
     @cached_property
     def weights(self) -> Tensor:

@@ -35,6 +35,16 @@ class SparsePattern:
     columns: Tensor
     num_columns: int
 
+    @classmethod
+    def from_counts(cls, counts: Tensor, columns: Tensor, num_columns: int) -> SparsePattern:
+        """The pattern whose row ``i`` owns the next ``counts[i]`` of ``columns``."""
+        return cls(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), columns, num_columns)
+
+    @classmethod
+    def from_rows(cls, rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) -> SparsePattern:
+        """The pattern of the places ``(rows[k], columns[k])``, the rows ascending."""
+        return cls.from_counts(torch.bincount(rows, minlength=num_rows), columns, num_columns)
+
     @property
     def num_rows(self) -> int:
         """The number of rows."""
@@ -64,9 +74,8 @@ class SparsePattern:
     @cached_property
     def transposed(self) -> SparsePattern:
         """The pattern of the transposed matrix."""
-        counts = torch.bincount(self.columns, minlength=self.num_columns)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparsePattern(offsets, self.rows[self.to_transposed], self.num_rows)
+        order = self.to_transposed
+        return SparsePattern.from_rows(self.columns[order], self.rows[order], self.num_columns, self.num_rows)
 
     def take_rows(self, rows: Tensor) -> SparsePattern:
         """The pattern made of the given rows, in that order; a row of −1 is an empty one."""

@@ -111,11 +111,9 @@ class Kinds:
     """
 
     def __init__(self, queries: QueryIndex) -> None:
-        answers = queries.answers
-        seen = torch.unique(queries.relations[answers.rows] * queries.num_entities + answers.columns)
-        counts = torch.bincount(seen // queries.num_entities, minlength=queries.num_relations)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        self._pattern = SparsePattern(offsets, seen % queries.num_entities, queries.num_entities)
+        answers, span = queries.answers, queries.num_entities
+        seen = torch.unique(queries.relations[answers.rows] * span + answers.columns)
+        self._pattern = SparsePattern.from_rows(seen // span, seen % span, queries.num_relations, span)
 
     def of(self, relation: int) -> Tensor:
         """The entities that were seen as objects of ``relation``, sorted."""

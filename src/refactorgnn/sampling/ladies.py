@@ -61,7 +61,6 @@ def _squared_entries(neighbours: SparsePattern) -> tuple[SparsePattern, Tensor, 
     keys = neighbours.rows * neighbours.num_columns + neighbours.columns
     keys, multiplicities = torch.unique_consecutive(keys, return_counts=True)  # neighbours are sorted
     rows, columns = keys // neighbours.num_columns, keys % neighbours.num_columns
-    counts = torch.bincount(rows, minlength=neighbours.num_rows)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     squares = (multiplicities.double() / neighbours.counts[rows]).square()
-    return SparsePattern(offsets, torch.arange(len(keys)), len(keys)), columns, squares
+    entries = SparsePattern.from_rows(rows, torch.arange(len(keys)), neighbours.num_rows, len(keys))
+    return entries, columns, squares

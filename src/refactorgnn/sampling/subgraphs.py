@@ -76,9 +76,8 @@ class FactIndex:
 
     def __init__(self, triples: Tensor, num_entities: int) -> None:
         self.triples = triples[torch.argsort(triples[:, 0], stable=True)]
-        counts = torch.bincount(triples[:, 0], minlength=num_entities)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        self._rows_of = SparsePattern(offsets, torch.arange(len(triples)), len(triples))
+        places = torch.arange(len(triples))
+        self._rows_of = SparsePattern.from_rows(self.triples[:, 0], places, num_entities, len(triples))
 
     def induced(self, nodes: Tensor, targets: Tensor, global_node: int) -> SubGraph:
         """The sub-graph of all facts among ``nodes`` (sorted, distinct, with those of ``targets`` among them).
@@ -98,9 +97,7 @@ def adjacency(graph: KnowledgeGraph) -> SparsePattern:
     """The undirected neighbours of each entity in the train split: facts and their reciprocals, each counted."""
     head, _, tail = graph.with_reciprocals(graph.triples("train")).unbind(1)
     order = torch.argsort(head * graph.num_entities + tail)
-    counts = torch.bincount(head, minlength=graph.num_entities)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return SparsePattern(offsets, tail[order], graph.num_entities)
+    return SparsePattern.from_rows(head[order], tail[order], graph.num_entities, graph.num_entities)
 
 
 def _renumbered(nodes: Tensor, triples: Tensor) -> Tensor:

@@ -113,9 +113,8 @@ class Surroundings:
         self.neighbours = _pattern(torch.unique(subjects * self.num_entities + objects), self.num_entities)
         is_fact = relations < queries.num_relations // 2
         order = torch.argsort(subjects[is_fact], stable=True)
-        counts = torch.bincount(subjects[is_fact], minlength=self.num_entities)
-        self.facts = SparsePattern(
-            torch.cat([counts.new_zeros(1), counts.cumsum(0)]), objects[is_fact][order], self.num_entities
+        self.facts = SparsePattern.from_rows(
+            subjects[is_fact][order], objects[is_fact][order], self.num_entities, self.num_entities
         )
         self.fact_types = relations[is_fact][order]
 
@@ -199,8 +198,7 @@ class Surroundings:
 
 
 def _pattern(keys: Tensor, span: int) -> SparsePattern:
-    counts = torch.bincount(keys // span, minlength=span)
-    return SparsePattern(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), keys % span, span)
+    return SparsePattern.from_rows(keys // span, keys % span, span, span)
 
 
 def _is_in(keys: Tensor, others: Tensor) -> Tensor:

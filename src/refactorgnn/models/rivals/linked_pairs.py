@@ -31,8 +31,7 @@ def excluding(facts: Tensor, num_entities: int, num_relations: int) -> Tensor:
     heads, relations, tails = facts.unbind(1)
     links = torch.unique((heads * num_entities + tails) * num_relations + relations)
     _, counts = torch.unique_consecutive(links // num_relations, return_counts=True)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    by_pair = SparsePattern(offsets, links % num_relations, num_relations)
+    by_pair = SparsePattern.from_counts(counts, links % num_relations, num_relations)
     both = by_pair.take_rows(by_pair.rows)  # each link beside all links of its pair, itself among them
     places = by_pair.columns[both.rows] * num_relations + both.columns
     shared = torch.bincount(places, minlength=num_relations**2).view(num_relations, num_relations)

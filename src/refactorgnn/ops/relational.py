@@ -1,32 +1,39 @@
-"""Aggregating relational messages in bounded memory: the sum, sum of squares, maximum and minimum at every node.
+"""Aggregating relational messages in bounded memory: mean, maximum, minimum and deviation at every node.
 
-The message of an edge ``u --r--> v`` is ``states[u] ∘ relations[r]`` (DistMult), for many questions side by side. One
-tensor of all messages would have ``|E| × num_questions × dim`` numbers. Edges are sorted by target and cut where the
-edges of a target end, so that a chunk of them finishes the targets it has: its messages are made, reduced four times,
-and dropped. The backward pass makes them again. With ``T̄``, ``S̄``, ``X̄``, ``N̄`` the derivatives of the loss by the
-four outputs at ``v``,
+The message of an edge ``u --r--> v`` is ``m = states[u] ∘ relations[r]`` (DistMult), for many questions side by side;
+the boundary of ``v`` is one more message to it. One tensor of all messages would have ``|E| × num_questions × dim``
+numbers. On a GPU a kernel sums up a node in registers (:mod:`refactorgnn.ops.fused_aggregates`). Elsewhere edges are
+sorted by target and cut where the edges of a target end, so that a chunk of them finishes the targets it has: its
+messages are made, reduced, and dropped. The backward pass makes them again. With ``M̄``, ``X̄``, ``N̄``, ``D̄`` the
+derivatives of the loss by the four outputs at ``v``, and ``n`` its number of messages,
 
-    m̄ = T̄ + 2 m S̄ + [m = max] X̄ / #max + [m = min] N̄ / #min
+    m̄ = a + c m + [m = max] X̄ / #max + [m = min] N̄ / #min,    c = D̄ / (n deviation),    a = M̄ / n − c mean
 
-is the derivative by a message (equal extremes share theirs equally), ``m̄ ∘ relations[r]`` goes to the source and
-``m̄ ∘ states[u]`` to the relation.
+is the derivative by a message (equal extremes share theirs equally), ``m̄ ∘ relations[r]`` goes to the source,
+``m̄ ∘ states[u]`` to the relation, and that of the boundary is its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from refactorgnn.ops import passes
 from refactorgnn.ops.chunked import chunks, memory_budget_on
+from refactorgnn.ops.sparse import SparsePattern
 
+# Below it a variance counts as none: the root of 0 has no derivative.
+LEAST_VARIANCE = 1e-6
 # Tensors as large as a chunk's messages that are alive at once, backwards, where there are more of them.
-_EDGE_BUFFERS = 8
+_EDGE_BUFFERS = 12
 # Messages of a chunk that stay in a CPU's cache are reduced twice as fast as those of a large one.
 _CACHED_BYTES = 8 * 2**20
 
@@ -65,6 +72,22 @@ class TypedEdges:
         """The number of edges that end at each node; shape ``(num_nodes,)``."""
         return torch.bincount(self.targets, minlength=self.num_nodes)
 
+    def num_messages(self, dtype: torch.dtype) -> Tensor:
+        """The edges that end at each node and its boundary; shape ``(num_nodes, 1, 1)``."""
+        return (self.degrees + 1).to(dtype)[:, None, None]
+
+    @cached_property
+    def incoming(self) -> SparsePattern:
+        """The edges that end at each node."""
+        places = torch.arange(self.num_edges, device=self.targets.device)
+        return SparsePattern.from_counts(self.degrees, places, self.num_edges)
+
+    @cached_property
+    def outgoing(self) -> SparsePattern:
+        """The edges that begin at each node."""
+        order = torch.argsort(self.sources, stable=True)
+        return SparsePattern.from_rows(self.sources[order], order, self.num_nodes, self.num_edges)
+
     @cached_property
     def most_degree(self) -> int:
         """The largest of the degrees; read once, for to read from a GPU is to wait for it."""
@@ -91,72 +114,154 @@ class TypedEdges:
             start, first = end, stop
 
 
-def message_moments(
-    states: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum, sum of squares, maximum and minimum over the messages that reach each node.
-
-    Where no message arrives, the sums are 0, the maximum is −∞ and the minimum +∞.
+def principal_aggregates(
+    states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None = None
+) -> Tensor:
+    """Mean, maximum, minimum and standard deviation of the messages that reach each node, its boundary among them.
 
     Args:
         states: Shape ``(num_nodes, num_questions, dim)``.
+        boundary: As ``states``.
         relations: Shape ``(num_types, num_questions, dim)``, or ``(num_types, 1, dim)`` for relations that are the same
             for all questions.
         edges: The edges.
         memory_budget: Bytes of messages held at once; None: 128 MiB on a CPU, 480 on a GPU. One question's messages
-            to one node are held at once, whatever it says.
+            to one node are held at once, whatever it says. A kernel holds none.
 
     Returns:
-        Four tensors of the shape of ``states``.
+        Shape ``(num_nodes, num_questions, 4 * dim)``. A variance below 10⁻⁶ counts as 10⁻⁶.
     """
-    outputs: tuple[Tensor, Tensor, Tensor, Tensor] = _MessageMoments.apply(
-        states, relations.to(states.dtype), edges, memory_budget
-    )
-    return outputs
+    relations = relations.to(states.dtype)
+    aggregates: Tensor = _PrincipalAggregates.apply(states, boundary, relations, edges, memory_budget)
+    return aggregates
 
 
-class _MessageMoments(torch.autograd.Function):
+class _PrincipalAggregates(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        total, squares = torch.zeros_like(states), torch.zeros_like(states)
-        largest, smallest = torch.full_like(states, -torch.inf), torch.full_like(states, torch.inf)
-        for block in _blocks(states, edges, memory_budget):
-            source, relation = states[:, block.questions], _of(relations, block.questions)
-            for chunk in block.chunks:
-                message = source.index_select(0, chunk.sources) * relation.index_select(0, chunk.types)
-                place = chunk.targets, block.questions
-                total[place] = chunk.summed(message)
-                largest[place] = chunk.extreme(message, "amax")
-                smallest[place] = chunk.extreme(message, "amin")
-                squares[place] = chunk.summed(message.square_())
-        ctx.save_for_backward(states, relations, largest, smallest)
+        ctx: Any, states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None
+    ) -> Tensor:
+        ctx.kernels = _kernels_for(states)
+        if ctx.kernels is not None:
+            states, boundary, relations = states.contiguous(), boundary.contiguous(), relations.contiguous()
+            out: Tensor = ctx.kernels.aggregate(states, boundary, relations, edges)
+        else:
+            out = _aggregate(states, boundary, relations, edges, memory_budget)
+        ctx.save_for_backward(states, boundary, relations, out)
         ctx.edges, ctx.memory_budget = edges, memory_budget
-        return total, squares, largest, smallest
+        return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        states, relations, largest, smallest = ctx.saved_tensors
-        grad_total, grad_squares, grad_largest, grad_smallest = gradients
-        grad_states, grad_relations = torch.zeros_like(states), torch.zeros_like(relations)
-        for block in _blocks(states, ctx.edges, ctx.memory_budget):
-            source, relation = states[:, block.questions], _of(relations, block.questions)
-            into_states, into_relations = grad_states[:, block.questions], _of(grad_relations, block.questions)
-            for chunk in block.chunks:
-                place = chunk.targets, block.questions
-                h, w = source.index_select(0, chunk.sources), relation.index_select(0, chunk.types)
-                message = h * w
-                grad = chunk.spread(grad_squares[place]).mul_(message).mul_(2).add_(chunk.spread(grad_total[place]))
-                for extreme, grad_extreme in ((largest, grad_largest), (smallest, grad_smallest)):
-                    is_extreme = (message == chunk.spread(extreme[place])).to(message.dtype)
-                    each = grad_extreme[place] / chunk.summed(is_extreme).clamp_(min=1)
-                    grad.add_(is_extreme.mul_(chunk.spread(each)))
-                into_states.index_add_(0, chunk.sources, grad * w)
-                grad.mul_(h)
-                into_relations.index_add_(0, chunk.types, _like(grad, w))
-        return grad_states, grad_relations, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        states, boundary, relations, out = ctx.saved_tensors
+        if ctx.kernels is not None:
+            gradients = ctx.kernels.gradients(states, boundary, relations, out, grad.contiguous(), ctx.edges)
+        else:
+            gradients = _gradients(states, boundary, relations, out, grad, ctx.edges, ctx.memory_budget)
+        return *gradients, None, None
+
+
+def _kernels_for(states: Tensor) -> ModuleType | None:
+    """:mod:`refactorgnn.ops.fused_aggregates` where it can be used: what is equal must not be rounded apart."""
+    if states.dtype != torch.float32 or passes.kernels_for(states) is None:
+        return None
+    from refactorgnn.ops import fused_aggregates
+
+    return fused_aggregates
+
+
+def _aggregate(
+    states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None
+) -> Tensor:
+    dim = states.shape[-1]
+    out = states.new_zeros(*states.shape[:-1], 4 * dim)
+    total, largest, smallest, squares = out.split(dim, dim=-1)
+    largest.fill_(-torch.inf)
+    smallest.fill_(torch.inf)
+    for block in _blocks(states, edges, memory_budget):
+        source, relation = states[:, block.questions], _of(relations, block.questions)
+        for chunk in block.chunks:
+            message = source.index_select(0, chunk.sources) * relation.index_select(0, chunk.types)
+            place = chunk.targets, block.questions
+            total[place] = chunk.summed(message)
+            largest[place] = chunk.extreme(message, "amax")
+            smallest[place] = chunk.extreme(message, "amin")
+            squares[place] = chunk.summed(message.square_())
+    number = edges.num_messages(states.dtype)
+    total.add_(boundary).div_(number)
+    torch.maximum(largest, boundary, out=largest)
+    torch.minimum(smallest, boundary, out=smallest)
+    squares.addcmul_(boundary, boundary).div_(number).addcmul_(total, total, value=-1)
+    squares.clamp_(min=LEAST_VARIANCE).sqrt_()
+    return out
+
+
+def _gradients(
+    states: Tensor,
+    boundary: Tensor,
+    relations: Tensor,
+    out: Tensor,
+    grad: Tensor,
+    edges: TypedEdges,
+    memory_budget: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """By states, boundary and relations."""
+    pulls = _Pulls.of(out, grad, edges.num_messages(out.dtype))
+    grad_states, grad_relations = torch.zeros_like(states), torch.zeros_like(relations)
+    grad_boundary = pulls.by_message(boundary)  # right where it is the only message
+    for block in _blocks(states, edges, memory_budget):
+        source, relation = states[:, block.questions], _of(relations, block.questions)
+        into_states, into_relations = grad_states[:, block.questions], _of(grad_relations, block.questions)
+        for chunk in block.chunks:
+            place = chunk.targets, block.questions
+            h, w = source.index_select(0, chunk.sources), relation.index_select(0, chunk.types)
+            message, own = h * w, boundary[place]
+            here = pulls.at(place)
+            spread = here.map(chunk.spread)
+            largest = chunk.summed((message == spread.largest).to(h.dtype)).add_(own == here.largest)
+            smallest = chunk.summed((message == spread.smallest).to(h.dtype)).add_(own == here.smallest)
+            here = here.shared(largest, smallest)
+            grad_boundary[place] = here.by_message(own)
+            by_message = here.map(chunk.spread).by_message(message)
+            into_states.index_add_(0, chunk.sources, by_message * w)
+            into_relations.index_add_(0, chunk.types, _like(by_message.mul_(h), w))
+    return grad_states, grad_boundary, grad_relations
+
+
+@dataclass(frozen=True)
+class _Pulls:
+    """What the derivative by a message is made of, at each node: ``a + c m + [m = max] x + [m = min] n``."""
+
+    a: Tensor
+    c: Tensor
+    largest: Tensor
+    x: Tensor
+    smallest: Tensor
+    n: Tensor
+
+    @classmethod
+    def of(cls, out: Tensor, grad: Tensor, number: Tensor) -> _Pulls:
+        """As if no two messages were equal."""
+        mean, largest, smallest, deviation = out.chunk(4, dim=-1)
+        by_mean, x, n, by_deviation = grad.chunk(4, dim=-1)
+        c = torch.where(deviation > math.sqrt(LEAST_VARIANCE), by_deviation / deviation, 0) / number
+        return cls(by_mean / number - c * mean, c, largest, x, smallest, n)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> _Pulls:
+        return _Pulls(*(change(getattr(self, field.name)) for field in fields(self)))
+
+    def at(self, place: tuple[slice, slice]) -> _Pulls:
+        return self.map(lambda values: values[place])
+
+    def shared(self, num_largest: Tensor, num_smallest: Tensor) -> _Pulls:
+        """With equal extremes that share a derivative."""
+        return replace(self, x=self.x / num_largest, n=self.n / num_smallest)
+
+    def by_message(self, message: Tensor) -> Tensor:
+        result = torch.addcmul(self.a, self.c, message)
+        result.addcmul_(self.x, (message == self.largest).to(message.dtype))
+        return result.addcmul_(self.n, (message == self.smallest).to(message.dtype))
 
 
 @dataclass(frozen=True)

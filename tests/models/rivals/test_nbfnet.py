@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 import refactorgnn
 from refactorgnn.data import KnowledgeGraph, load_graph
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.models.rivals.nbfnet import KEPT_BY_LAYER, NBFNet, edges_from_subjects
-from refactorgnn.ops import relational
-from refactorgnn.ops.relational import TypedEdges, message_moments
-from tests.strategies import Case, cases
 
 DIM = 3
 
@@ -28,85 +23,6 @@ def graph(tiny: Path) -> KnowledgeGraph:
 
 def model_of(graph: KnowledgeGraph, **options: object) -> NBFNet:
     return NBFNet(graph.relations, DIM, num_layers=2, seed=1, **options).double()  # type: ignore[arg-type]
-
-
-# The messages ------------------------------------------------------------------------------------------------------
-
-
-def naive_moments(states: Tensor, relations: Tensor, edges: TypedEdges) -> list[Tensor]:
-    """Message by message, node by node."""
-    outputs = []
-    for node in range(edges.num_nodes):
-        messages = [
-            states[int(edges.sources[e])] * relations[int(edges.types[e])]
-            for e in range(edges.num_edges)
-            if int(edges.targets[e]) == node
-        ]
-        if messages:
-            m = torch.stack(messages)
-            outputs.append(torch.stack([m.sum(0), m.square().sum(0), m.amax(0), m.amin(0)]))
-        else:
-            zero = torch.zeros_like(states[0])
-            outputs.append(torch.stack([zero, zero, zero - torch.inf, zero + torch.inf]))
-    return list(torch.stack(outputs, dim=1))
-
-
-@settings(max_examples=30, deadline=None)
-@given(cases(), st.sampled_from([1, 400, None]), st.booleans())
-def test_moments_and_their_gradients_are_those_of_the_messages_one_by_one(
-    case: Case, budget: int | None, shared: bool
-) -> None:
-    """Rounded states make equal messages, whose extremes share a gradient, as torch's ``amax`` has it."""
-    generator = torch.Generator().manual_seed(case.seed)
-    shape = case.num_entities, 2, DIM
-    states = torch.randint(-2, 3, shape, generator=generator).double().requires_grad_()
-    width = 1 if shared else 2
-    relations = torch.randn(case.num_relations, width, DIM, dtype=torch.float64, generator=generator).requires_grad_()
-    edges = edges_from_subjects(case.queries)
-    weights = torch.randn(4, *shape, dtype=torch.float64, generator=generator)
-    results = []
-    for outputs in (message_moments(states, relations, edges, budget), naive_moments(states, relations, edges)):
-        loss = sum(
-            (weight * output.masked_fill(output.isinf(), 0)).sum()
-            for weight, output in zip(weights, outputs, strict=True)
-        )
-        results.append((*outputs, *torch.autograd.grad(loss, (states, relations))))
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-@given(cases(max_triples=30), st.integers(1, 40))
-def test_chunks_hold_whole_targets_and_all_edges_once(case: Case, most: int) -> None:
-    edges = edges_from_subjects(case.queries)
-    parts = list(edges.chunks(most))
-    assert [part.start for part, _ in parts] == [0, *(part.stop for part, _ in parts[:-1])]
-    assert parts[-1][0].stop == edges.num_edges
-    for part, targets in parts:
-        inside = edges.targets[part]
-        assert int(inside.min()) >= targets.start
-        assert int(inside.max()) < targets.stop
-        assert int(edges.degrees[targets].sum()) == part.stop - part.start
-        assert part.stop - part.start <= most or len(inside.unique()) == 1
-
-
-def test_no_chunk_of_messages_is_larger_than_the_budget() -> None:
-    """A star: its hub has more edges than fit for all questions together, so the questions are cut."""
-    spokes = torch.arange(1, 101)
-    edges = TypedEdges.sort(spokes, spokes % 2, torch.zeros_like(spokes), 101, 2)
-    states, relations = torch.randn(101, 7, DIM), torch.randn(2, 7, DIM)
-    largest = 0
-    budget = relational._EDGE_BUFFERS * 4 * DIM * 100 * 3
-    for block in relational._blocks(states, edges, budget):
-        questions = block.questions.stop - block.questions.start
-        assert questions <= 3
-        largest = max(largest, *(len(chunk.rows) * questions * DIM * 4 for chunk in block.chunks))
-    assert largest * relational._EDGE_BUFFERS <= budget
-    cut, whole = message_moments(states, relations, edges, budget), message_moments(states, relations, edges)
-    for one, other in zip(cut, whole, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-# The model ---------------------------------------------------------------------------------------------------------
 
 
 def naive_score(model: NBFNet, queries: QueryIndex, subject: int, relation: int) -> Tensor:

@@ -16,15 +16,13 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
 from refactorgnn.ops.chunked import memory_budget_on
-from refactorgnn.ops.relational import TypedEdges, message_moments
+from refactorgnn.ops.relational import TypedEdges, principal_aggregates
 from refactorgnn.seeds import LAYERS, combined_seed
 
-# Below it a variance counts as none: the root of 0 has no derivative.
-_LEAST_VARIANCE = 1e-6
 # The scalers of an isolated node, whose logarithm of degree is 0, end here.
 _LEAST_SCALE = 1e-2
 # Numbers that a layer keeps for the backward pass, and that it holds while it computes, by number of its outputs.
-KEPT_BY_LAYER, HELD_BY_LAYER = 16, 24
+KEPT_BY_LAYER, HELD_BY_LAYER = 7, 14
 
 
 def edges_from_subjects(queries: QueryIndex) -> TypedEdges:
@@ -75,25 +73,13 @@ class NBFLayer(nn.Module):
         self, states: Tensor, boundary: Tensor, query: Tensor, edges: TypedEdges, memory_budget: int | None
     ) -> Tensor:
         """States and boundary of shape ``(num_nodes, num_questions, dim)``, queries ``(num_questions, dim)``."""
-        aggregates = self.aggregate(states, boundary, self.relation_states(query), edges, memory_budget)
+        aggregates = principal_aggregates(states, boundary, self.relation_states(query), edges, memory_budget)
         own, plain, amplified, attenuated = self.combine.weight.split([self.dim, *3 * (4 * self.dim,)], dim=1)
         scale = degree_scale(edges).to(states.dtype)[:, None, None]
         parts = linear(aggregates, torch.cat([plain, amplified, attenuated])).split(self.dim, dim=-1)
         update = linear(states, own, self.combine.bias) + parts[0]
         update = update + scale * parts[1] + parts[2] / scale.clamp(min=_LEAST_SCALE)
         return states + torch.relu(self.norm(update))
-
-    def aggregate(
-        self, states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None
-    ) -> Tensor:
-        """``a_v``: mean, maximum, minimum and deviation; shape ``(num_nodes, num_questions, 4 * dim)``."""
-        total, squares, largest, smallest = message_moments(states, relations, edges, memory_budget)
-        number = (edges.degrees + 1).to(states.dtype)[:, None, None]
-        mean = (total + boundary) / number
-        variance = (squares + boundary.square()) / number - mean.square()
-        deviation = variance.clamp(min=_LEAST_VARIANCE).sqrt()
-        extremes = torch.maximum(largest, boundary), torch.minimum(smallest, boundary)
-        return torch.cat([mean, *extremes, deviation], dim=-1)
 
 
 def degree_scale(edges: TypedEdges) -> Tensor:
@@ -113,7 +99,7 @@ class NBFNet(LinkPredictor):
     through in groups that fit in half of the memory budget, and messages in chunks of edges that fit in the other half
     (:mod:`refactorgnn.ops.relational`); while learning, a group that is not the only one is computed again in the
     backward pass, so that what is kept does not grow with the batch. A single question needs about
-    ``4 * 16 (L + 1) |V| dim`` bytes, whatever the budget says.
+    ``4 * 7 (L + 1) |V| dim`` bytes, whatever the budget says.
 
     Args:
         relations: The relations; reciprocals are added.

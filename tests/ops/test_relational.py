@@ -1,0 +1,111 @@
+"""Aggregated messages are those of a list of messages, one by one; the kernels make what the chunks make."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from refactorgnn.models.rivals.nbfnet import edges_from_subjects
+from refactorgnn.ops import relational
+from refactorgnn.ops.relational import TypedEdges, principal_aggregates
+from tests.strategies import Case, cases
+
+DIM = 3
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def naive_aggregates(states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges) -> Tensor:
+    """Message by message, node by node."""
+    outputs = []
+    for node in range(edges.num_nodes):
+        messages = [
+            states[int(edges.sources[e])] * relations[int(edges.types[e])]
+            for e in range(edges.num_edges)
+            if int(edges.targets[e]) == node
+        ]
+        m = torch.stack([*messages, boundary[node]])
+        deviation = m.var(0, unbiased=False).clamp(min=1e-6).sqrt()
+        outputs.append(torch.cat([m.mean(0), m.amax(0), m.amin(0), deviation], dim=-1))
+    return torch.stack(outputs)
+
+
+def drawn_inputs(case: Case, num_questions: int, shared: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Rounded states make equal messages, whose extremes share a gradient, as torch's ``amax`` has it."""
+    generator = torch.Generator().manual_seed(case.seed)
+    shape = case.num_entities, num_questions, DIM
+    states, boundary = (torch.randint(-2, 3, shape, generator=generator).to(dtype) for _ in range(2))
+    width = 1 if shared else num_questions
+    relations = torch.randint(-4, 5, (case.num_relations, width, DIM), generator=generator).to(dtype) / 2
+    return states.requires_grad_(), boundary.requires_grad_(), relations.requires_grad_()
+
+
+def with_gradients(outputs: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(5)).to(outputs)
+    return [outputs, *torch.autograd.grad((weights * outputs).sum(), inputs)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.sampled_from([1, 400, None]), st.booleans())
+def test_aggregates_and_their_gradients_are_those_of_the_messages_one_by_one(
+    case: Case, budget: int | None, shared: bool
+) -> None:
+    inputs, edges = drawn_inputs(case, 2, shared, torch.float64), edges_from_subjects(case.queries)
+    ours = with_gradients(principal_aggregates(*inputs, edges, budget), inputs)
+    theirs = with_gradients(naive_aggregates(*inputs, edges), inputs)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=15, deadline=None)
+@given(cases(max_triples=20), st.sampled_from([1, 3, 200]), st.booleans())
+def test_kernels_make_the_same(case: Case, num_questions: int, shared: bool) -> None:
+    """On a GPU compiled, elsewhere interpreted; 200 questions are taken in two goes."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from refactorgnn.ops import fused_aggregates
+
+    exact, edges = drawn_inputs(case, num_questions, shared, torch.float64), edges_from_subjects(case.queries)
+    outputs = principal_aggregates(*exact, edges)
+    weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(5))
+    expected = torch.autograd.grad((weights * outputs).sum(), exact)
+    inputs = [values.detach().float().to(DEVICE) for values in exact]
+    there = TypedEdges(
+        *(part.to(DEVICE) for part in (edges.sources, edges.types, edges.targets)), edges.num_nodes, edges.num_types
+    )
+    out = fused_aggregates.aggregate(*inputs, there)
+    torch.testing.assert_close(out.double().cpu(), outputs.detach(), rtol=1e-5, atol=1e-5)
+    found = fused_aggregates.gradients(*inputs, out, weights.to(DEVICE), there)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double().cpu(), other, rtol=1e-4, atol=1e-4)
+
+
+@given(cases(max_triples=30), st.integers(1, 40))
+def test_chunks_hold_whole_targets_and_all_edges_once(case: Case, most: int) -> None:
+    edges = edges_from_subjects(case.queries)
+    parts = list(edges.chunks(most))
+    assert [part.start for part, _ in parts] == [0, *(part.stop for part, _ in parts[:-1])]
+    assert parts[-1][0].stop == edges.num_edges
+    for part, targets in parts:
+        inside = edges.targets[part]
+        assert int(inside.min()) >= targets.start
+        assert int(inside.max()) < targets.stop
+        assert int(edges.degrees[targets].sum()) == part.stop - part.start
+        assert part.stop - part.start <= most or len(inside.unique()) == 1
+
+
+def test_no_chunk_of_messages_is_larger_than_the_budget() -> None:
+    """A star: its hub has more edges than fit for all questions together, so the questions are cut."""
+    spokes = torch.arange(1, 101)
+    edges = TypedEdges.sort(spokes, spokes % 2, torch.zeros_like(spokes), 101, 2)
+    states, relations = torch.randn(101, 7, DIM), torch.randn(2, 7, DIM)
+    largest = 0
+    budget = relational._EDGE_BUFFERS * 4 * DIM * 100 * 3
+    for block in relational._blocks(states, edges, budget):
+        questions = block.questions.stop - block.questions.start
+        assert questions <= 3
+        largest = max(largest, *(len(chunk.rows) * questions * DIM * 4 for chunk in block.chunks))
+    assert largest * relational._EDGE_BUFFERS <= budget
+    cut, whole = (principal_aggregates(states, states, relations, edges, limit) for limit in (budget, None))
+    torch.testing.assert_close(cut, whole)

@@ -126,9 +126,8 @@ def _aggregate_kernel(
     squares, largest, smallest = total * total, total, total
     first, last = tl.load(offsets + node), tl.load(offsets + node + 1)
     for edge in range(first, last):
-        source, kind = tl.load(sources + edge), tl.load(types + edge)
-        h = tl.load(states + source * num_questions * dim + place, mask=inside, other=0.0)
-        message = h * _relation(relations, kind, question, number, inside, num_questions, dim, SHARED)
+        h = tl.load(states + tl.load(sources + edge) * num_questions * dim + place, mask=inside, other=0.0)
+        message = h * _relation(relations, tl.load(types + edge), question, number, inside, num_questions, dim, SHARED)
         total += message
         squares += message * message
         largest = tl.maximum(largest, message)
@@ -173,9 +172,8 @@ def _pulls_kernel(
     num_largest, num_smallest = (own == largest).to(tl.float32), (own == smallest).to(tl.float32)
     first, last = tl.load(offsets + node), tl.load(offsets + node + 1)
     for edge in range(first, last):
-        source, kind = tl.load(sources + edge), tl.load(types + edge)
-        h = tl.load(states + source * num_questions * dim + place, mask=inside, other=0.0)
-        message = h * _relation(relations, kind, question, number, inside, num_questions, dim, SHARED)
+        h = tl.load(states + tl.load(sources + edge) * num_questions * dim + place, mask=inside, other=0.0)
+        message = h * _relation(relations, tl.load(types + edge), question, number, inside, num_questions, dim, SHARED)
         num_largest += (message == largest).to(tl.float32)
         num_smallest += (message == smallest).to(tl.float32)
     count = (last - first + 1).to(tl.float32)

@@ -30,9 +30,7 @@ def random_pattern(num_rows: int, num_columns: int, num_edges: int, seed: int = 
     generator = torch.Generator().manual_seed(seed)
     rows = torch.sort(torch.randint(0, num_rows, (num_edges,), generator=generator)).values
     columns = torch.randint(0, num_columns, (num_edges,), generator=generator)
-    counts = torch.bincount(rows, minlength=num_rows)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return ops.SparsePattern(offsets, columns, num_columns).to(DEVICE)
+    return ops.SparsePattern.from_rows(rows, columns, num_rows, num_columns).to(DEVICE)
 
 
 def dense(pattern: ops.SparsePattern, weights: Tensor | None = None) -> Tensor:
@@ -201,6 +199,28 @@ def test_filtered_likelihood_and_its_derivative(budget: int) -> None:
     with_negatives = (negatives[targets.rows] > -torch.inf).nonzero().flatten()
     finite = (torch.logaddexp(positive, negatives[targets.rows]) - positive)[with_negatives].sum()
     for ours, theirs in zip(torch.autograd.grad(2 * got, pair), torch.autograd.grad(2 * finite, pair), strict=True):
+        torch.testing.assert_close(ours, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("budget", [1, 500, 2**20])
+def test_scores_that_are_added_are_learned_as_well(budget: int) -> None:
+    """At places that repeat, that are known answers, and that are targets; targets count by weights."""
+    queries, candidates, _ = inputs(9, 6, 4)
+    targets, places = random_pattern(9, 6, 14), random_pattern(9, 6, 30, seed=1)
+    known = targets
+    values, weights = (drawn.to(DEVICE) for drawn in (torch.randn(30).double(), torch.rand(14).double()))
+    learned = queries.requires_grad_(), candidates.requires_grad_(), values.requires_grad_()
+    scores = queries @ candidates.T + dense(places, values)
+    negatives = torch.logsumexp(scores.masked_fill(dense(known) > 0, -torch.inf), dim=1)
+    positive = scores[targets.rows, targets.columns]
+    expected = (weights * (torch.logaddexp(positive, negatives[targets.rows]) - positive)).sum()
+    added = ops.AddedScores(places, values)
+    got = ops.filtered_negative_log_likelihood(
+        queries, candidates, targets, known, weights, added=added, memory_budget=budget
+    )
+    torch.testing.assert_close(got, expected, **EXACT)
+    pairs = zip(torch.autograd.grad(3 * got, learned), torch.autograd.grad(3 * expected, learned), strict=True)
+    for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 

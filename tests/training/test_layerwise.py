@@ -14,7 +14,7 @@ from refactorgnn import load_graph
 from refactorgnn.data import KnowledgeGraph, graph_from_tables
 from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.training.loop import _Training
-from refactorgnn.training.regimes.layerwise import LayerwiseRegime
+from refactorgnn.training.regimes.layerwise import LayerStep, LayerwiseRegime
 from tests.conftest import Cli, tiny_triples, without_seconds
 from tests.data.test_graph import table
 from tests.training.settings import TRAININGS, assert_same_tensors, epoch_of, make, remember_features, triples_of
@@ -42,7 +42,7 @@ def test_loss_is_that_of_the_formula(scorer: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(graph.num_entities, 4, generator=generator).to(dtype).requires_grad_()
     torch.manual_seed(1)
-    _, targets = regime.facts.split()
+    support, targets = regime.facts.split()
     relations = regime.model.relation_embeddings
     s, r = states[targets.subjects], relations[targets.relations]
     scores = regime.model.scorer.score_all(s, r, states)
@@ -50,7 +50,7 @@ def test_loss_is_that_of_the_formula(scorer: str, dtype: torch.dtype) -> None:
     negatives = scores.index_put((known.rows, known.columns), torch.tensor(-torch.inf, dtype=dtype)).logsumexp(1)
     positive = scores[targets.answers.rows, targets.answers.columns]
     expected = (torch.logaddexp(positive, negatives[targets.answers.rows]) - positive).mean()
-    got = regime._loss(states, targets)
+    got = regime._loss(states, LayerStep(0, support, support, targets))
     assert got.dtype == dtype
     exact = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
     torch.testing.assert_close(got, expected, **exact)

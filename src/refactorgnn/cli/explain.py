@@ -99,7 +99,7 @@ def _print(reasons: Explanation, graph: KnowledgeGraph, most: int) -> None:
 
 def _rows(terms: Sequence[Term], graph: KnowledgeGraph, most: int) -> list[list[object]]:
     rows: list[list[object]] = [
-        [term.contribution, term.kind if term.fact is None else _fact(graph, term.fact), _layer(term.layers_back)]
+        [term.contribution, term.kind if term.fact is None else _fact(graph, term.fact), _layer(term)]
         for term in terms[:most]
     ]
     if len(terms) > most:
@@ -117,5 +117,7 @@ def _labels(graph: KnowledgeGraph, triple: tuple[str, str, str]) -> tuple[str, s
     return graph.label(graph.entities.id(head)), relation, graph.label(graph.entities.id(tail))
 
 
-def _layer(back: int) -> str:
-    return {0: "", 1: "last"}.get(back, f"{back - 1} before the last")
+def _layer(term: Term) -> str:
+    if term.kind == "link":
+        return "none: a link of the two"
+    return {0: "", 1: "last"}.get(term.layers_back, f"{term.layers_back - 1} before the last")

@@ -8,9 +8,25 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from refactorgnn.errors import UserError
 from refactorgnn.ops.sparse import SparsePattern
+
+
+@dataclass(frozen=True)
+class Links:
+    """The facts around the subjects of some questions.
+
+    Args:
+        objects: Row ``i`` holds the entities that facts link to subject ``i``, an entity once for each fact.
+        relations: The relation of each fact; shape ``(num_facts,)``.
+        edges: Which edge of the index each fact is; shape ``(num_facts,)``.
+    """
+
+    objects: SparsePattern
+    relations: Tensor
+    edges: Tensor
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class QueryIndex:
     def weighted(self, weights: Tensor) -> QueryIndex:
         """The same triples counted otherwise; what was found out about their structure is shared."""
         index = replace(self, weights=weights)
-        vars(index).update(keys=self.keys, by_subject=self.by_subject)
+        vars(index).update(keys=self.keys, by_subject=self.by_subject, _links=self._links)
         return index
 
     @cached_property
@@ -145,6 +161,27 @@ class QueryIndex:
         Row ``i`` of the result belongs to ``(subjects[i], relations[i])``; its columns are sorted.
         """
         return self.answers.take_rows(self.find(subjects, relations))
+
+    def links_from(self, subjects: Tensor) -> Links:
+        """The facts that each of ``subjects`` is a subject of; found once as long as the tensor lives.
+
+        A validation asks the same questions again and again, and on a GPU what depends on data cannot be found out
+        while a graph of kernels is recorded.
+        """
+        if subjects not in self._links:
+            own = self.by_subject.take_rows(subjects)
+            places = torch.arange(self.num_triples, device=subjects.device)
+            facts = SparsePattern(self.answers.offsets, places, self.num_triples).take_rows(own.columns)
+            counts = torch.zeros_like(subjects).index_add_(0, own.rows, facts.counts)
+            edges = facts.columns
+            objects = SparsePattern.from_counts(counts, self.answers.columns[edges], self.num_entities)
+            self._links[subjects] = Links(objects, self.relations[self.answers.rows[edges]], edges)
+        found: Links = self._links[subjects]
+        return found
+
+    @cached_property
+    def _links(self) -> WeakIdKeyDictionary:
+        return WeakIdKeyDictionary()
 
     def take(self, rows: Tensor) -> QueryIndex:
         """The index restricted to the queries ``rows``, in that order: a batch, on which :meth:`find` does not work."""

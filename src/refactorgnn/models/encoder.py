@@ -14,6 +14,8 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
 from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.features import Features
+from refactorgnn.models.links import LinkScorer, LinkWeights
+from refactorgnn.ops.nll import AddedScores
 from refactorgnn.scorers import Scorer
 
 
@@ -27,14 +29,16 @@ class StateEncoder(LinkPredictor):
         relations: The relations; reciprocals are added.
         features: Where the states of the entities start.
         num_draws: How many random draws of the features are averaged when answering.
+        links: Whether to learn what facts between two entities say about others (:mod:`refactorgnn.models.links`).
     """
 
     scorer: Scorer
 
-    def __init__(self, relations: Vocabulary, features: Features, *, num_draws: int = 1) -> None:
+    def __init__(self, relations: Vocabulary, features: Features, *, num_draws: int = 1, links: bool = False) -> None:
         super().__init__(relations)
         self.features = features
         self.num_draws = num_draws
+        self.links = LinkWeights(2 * len(relations)) if links else None
 
     @property
     @abstractmethod
@@ -54,12 +58,23 @@ class StateEncoder(LinkPredictor):
         """The states of all entities of ``graph``, from their features on; shape ``(num_entities, dim)``."""
         return self.propagate(self.features(graph, queries, draw), queries)
 
+    def added_scores(self, facts: QueryIndex, questions: QueryIndex) -> AddedScores | None:
+        """What ``facts`` add to the scores of all entities as answers to ``questions``, if the model learns that."""
+        if self.links is None:
+            return None
+        added: AddedScores = self.links(facts.links_from(questions.subjects), questions.relations, facts.weights)
+        return added
+
     @torch.no_grad()
     def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> QueryScorer:
         """Compute the states of the graph's entities, for each random draw."""
         relations = self.relation_embeddings.detach()
         queries = graph.queries(*message_splits).to(relations.device)
-        members = [
-            EmbeddingScorer(self.scorer, self.encode(graph, queries, draw), relations) for draw in range(self.num_draws)
+        draws = range(self.num_draws)
+        members: list[QueryScorer] = [
+            EmbeddingScorer(self.scorer, self.encode(graph, queries, draw), relations) for draw in draws
         ]
-        return members[0] if len(members) == 1 else ConcatenatedScorer(members, [1 / len(members)] * len(members))
+        weights = [1 / len(draws)] * len(draws)
+        if self.links is not None:
+            members, weights = [*members, LinkScorer(self.links, queries)], [*weights, 1.0]
+        return members[0] if len(members) == 1 else ConcatenatedScorer(members, weights)

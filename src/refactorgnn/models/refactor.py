@@ -44,6 +44,7 @@ class ReFactorGNN(StateEncoder):
         num_samples: Candidates that ``n[v]`` is estimated from while training; see :class:`ReFactorConv`.
         layer_dropout: Dropout inside a layer while training; see :class:`ReFactorConv`.
         n3_weighting: ``"entity"`` or ``"triple"``; see :class:`ReFactorConv`.
+        links: Whether to learn what facts between two entities say about others.
         seed: The seed of the initial relation embeddings and of the partition.
         memory_budget: Bytes of temporaries of a layer.
     """
@@ -68,10 +69,11 @@ class ReFactorGNN(StateEncoder):
         num_samples: int | None = None,
         layer_dropout: float = 0.0,
         n3_weighting: N3Weighting = "entity",
+        links: bool = False,
         seed: int = 0,
         memory_budget: int | None = None,
     ) -> None:
-        super().__init__(relations, features, num_draws=num_draws)
+        super().__init__(relations, features, num_draws=num_draws, links=links)
         self.num_layers = num_layers
         self.num_parts = num_parts
         self.induced = induced

@@ -14,7 +14,7 @@ from torch import Tensor
 from refactorgnn.errors import unknown_name
 from refactorgnn.ops import chunked, reference, residual
 from refactorgnn.ops.chunked import DEFAULT_MEMORY_BUDGET
-from refactorgnn.ops.nll import filtered_negative_log_likelihood, negative_log_likelihood
+from refactorgnn.ops.nll import AddedScores, filtered_negative_log_likelihood, negative_log_likelihood
 from refactorgnn.ops.precision import mixed_precision
 from refactorgnn.ops.sparse import SparsePattern, edge_dots, sum_neighbours
 
@@ -24,6 +24,7 @@ IMPLS: tuple[Impl, ...] = ("chunked", "reference")
 __all__ = [
     "DEFAULT_MEMORY_BUDGET",
     "IMPLS",
+    "AddedScores",
     "Impl",
     "SparsePattern",
     "edge_dots",

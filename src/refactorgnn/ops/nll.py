@@ -7,7 +7,7 @@ in one pass over the scores, and the backward pass only scales them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,18 @@ _FILTERED_BUFFERS = 3
 _HIDDEN = -1e30
 
 
+class AddedScores(NamedTuple):
+    """What is added to the scores at some places, and learned with them.
+
+    Args:
+        places: One row for each query, one column for each candidate; repeated places add up.
+        values: One for each place.
+    """
+
+    places: SparsePattern
+    values: Tensor
+
+
 @mixed_precision
 def filtered_negative_log_likelihood(
     queries: Tensor,
@@ -34,13 +46,14 @@ def filtered_negative_log_likelihood(
     known: SparsePattern,
     weights: Tensor | None = None,
     *,
+    added: AddedScores | None = None,
     memory_budget: int | None = None,
 ) -> Tensor:
     """The negative log-likelihood of each target among the candidates that are not known answers.
 
     .. code-block:: python
 
-        S = queries @ candidates.T
+        S = queries @ candidates.T + added
         N = S.masked_fill(known, -inf)                       # the negatives
         return sum(w * (logaddexp(S[i, o], logsumexp(N[i])) - S[i, o]) for w, (i, o) in zip(weights, targets))
 
@@ -50,12 +63,16 @@ def filtered_negative_log_likelihood(
         targets: The objects to predict for each query.
         known: The objects of each query that are no negatives, the targets usually among them.
         weights: How much each target counts, shape ``(num_edges,)``; None: 1 each.
+        added: What the scores have beside the products.
         memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 480 on a GPU.
 
     Returns:
-        A scalar, differentiable once in queries and candidates.
+        A scalar, differentiable once in queries, candidates and what is added.
     """
-    loss: Tensor = _FilteredLikelihood.apply(queries, candidates, targets, known, weights, memory_budget)
+    places, values = (None, None) if added is None else added
+    loss: Tensor = _FilteredLikelihood.apply(
+        queries, candidates, values, places, targets, known, weights, memory_budget
+    )
     return loss
 
 
@@ -122,6 +139,8 @@ class _FilteredLikelihood(torch.autograd.Function):
         ctx: Any,
         queries: Tensor,
         candidates: Tensor,
+        values: Tensor | None,
+        places: SparsePattern | None,
         targets: SparsePattern,
         known: SparsePattern,
         weights: Tensor | None,
@@ -131,12 +150,16 @@ class _FilteredLikelihood(torch.autograd.Function):
         total = queries.new_zeros((), dtype=dtype)
         grad_queries = queries.new_empty(queries.shape, dtype=dtype)
         grad_candidates = keys.zeros(dtype)
+        grad_values = None if values is None else torch.empty_like(values)
         rows = chunked.rows_within(
             memory_budget, candidates.shape[0], _FILTERED_BUFFERS, dtype.itemsize, queries.device
         )
         for chunk in chunked.chunks(queries.shape[0], rows):
             q, asked, hidden = queries[chunk], targets.slice_rows(chunk), known.slice_rows(chunk)
             scores = keys.scores(q)
+            if values is not None and places is not None:
+                beside, edges = places.slice_rows(chunk), places.edges_of(chunk)
+                scores.index_put_((beside.rows, beside.columns), values[edges].to(scores.dtype), accumulate=True)
             target_scores = scores[asked.rows, asked.columns]
             scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), _HIDDEN))
             P, base = passes.softmax(scores, keys.num_real, q.dtype)
@@ -149,17 +172,19 @@ class _FilteredLikelihood(torch.autograd.Function):
             weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
             # diag(w) (P − Σ/w): the factor of each row goes into what is d wide, not |V| wide.
             add_at(P, asked, -share / weight.clamp(min=LEAST_WEIGHT)[asked.rows])
+            if grad_values is not None:
+                grad_values[edges] = P[beside.rows, beside.columns].to(grad_values.dtype) * weight[beside.rows]
             grad_queries[chunk] = chunked.matmul(P, keys.padded).mul_(weight[:, None])
             chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight[:, None]))
         grad_candidates = grad_candidates[: keys.num_real]
-        ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
+        ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype), grad_values)
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        grad_queries, grad_candidates = ctx.saved_tensors
-        return grad * grad_queries, grad * grad_candidates, None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (None if gradient is None else grad * gradient for gradient in ctx.saved_tensors)
+        return *scaled, None, None, None, None, None
 
 
 def _summed(counts: Tensor, lse: Tensor, positive: Tensor) -> Tensor:

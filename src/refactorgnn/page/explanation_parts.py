@@ -94,6 +94,8 @@ def _fact(term: Term, entity: str, graph: KnowledgeGraph) -> Part:
     head_label, tail_label = (graph.label(graph.entities.id(name)) for name in (head, tail))
     label = f"{relation} · {tail_label}" if head == entity else f"{head_label} · {relation}"
     meaning = f"The graph says: {head_label} — {relation} — {tail_label}."
+    if term.kind == "link":
+        meaning += " The score looks at this link of the two directly."
     return Part("fact", label, meaning, term.contribution, term.fact)
 
 

@@ -36,7 +36,7 @@ from refactorgnn.predict.rules import RuleReason, rule_reasons
 from refactorgnn.predict.tracing import Trace, trace, why_not_traced
 from refactorgnn.scorers import DotScorer
 
-Kind = Literal["fact", "n[v]", "regulariser", "earlier state", "features"]
+Kind = Literal["fact", "link", "n[v]", "regulariser", "earlier state", "features"]
 Triple = tuple[int, int, int]
 
 
@@ -45,11 +45,11 @@ class Term:
     """One part of a score.
 
     Args:
-        kind: A fact's message, ``n[v]``, the layer's N3 regulariser, the state before the layers that were split, or
-            the features where all were.
-        layers_back: In which layer: 1 is the last. 0 where the kind is a state.
+        kind: A fact's message, a fact between head and tail that counts directly, ``n[v]``, the layer's N3 regulariser,
+            the state before the layers that were split, or the features where all were.
+        layers_back: In which layer: 1 is the last. 0 where the kind is a state or a link.
         contribution: What it adds to the score.
-        fact: The names of the fact, for a message.
+        fact: The names of the fact, for a message or a link.
     """
 
     kind: Kind
@@ -211,7 +211,29 @@ def _split(
     start = one.model.num_layers - depth
     kind: Kind = "features" if start == 0 else "earlier state"
     parts[kind, 0, None] = _dot(one.states[start][entity], wanted)
+    for fact, value in _links(one, queries, triple, graph.num_relations).items():
+        parts["link", 0, fact] = one.weight * value
     return parts
+
+
+def _links(one: Trace, queries: QueryIndex, triple: Triple, num_relations: int) -> dict[Triple, float]:
+    """What each fact between head and tail adds to the score directly."""
+    if one.model.links is None:
+        return {}
+    head, relation, tail = triple
+    links = queries.links_from(queries.subjects.new_tensor([head]))
+    _, values = one.model.links(links, queries.relations.new_tensor([relation]))
+    found: dict[Triple, float] = {}
+    for place in torch.nonzero(links.objects.columns == tail).flatten().tolist():
+        fact = _as_stated(head, int(links.relations[place]), tail, num_relations)
+        found[fact] = found.get(fact, 0.0) + float(values[place])
+    return found
+
+
+def _as_stated(subject: int, relation: int, target: int, num_relations: int) -> Triple:
+    """The fact that an edge stands for, which may be its reciprocal."""
+    is_reciprocal = relation >= num_relations
+    return (target, relation - num_relations, subject) if is_reciprocal else (subject, relation, target)
 
 
 def _scale(one: Trace, number: int, entity: int) -> Tensor:
@@ -233,8 +255,7 @@ def _messages(one: Trace, states: Tensor, queries: QueryIndex, entity: int, num_
     found: dict[Triple, Tensor] = {}
 
     def add(subject: int, relation: int, target: int, message: Tensor) -> None:
-        is_reciprocal = relation >= num_relations
-        fact = (target, relation - num_relations, subject) if is_reciprocal else (subject, relation, target)
+        fact = _as_stated(subject, relation, target, num_relations)
         found[fact] = found[fact] + message if fact in found else message
 
     K = scorer.candidates(states)

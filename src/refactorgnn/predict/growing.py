@@ -108,7 +108,7 @@ def grow(
         bound, state = model.bind(grown), None
     else:
         state = _grown_state(LocalState.of(model, graph) if local is None else local, graph, grown)
-        bound = bound_by(state.traces)
+        bound = bound_by(state.traces, grown)
     return Growth(grown, bound, state, Added(names, num_facts, num_known, time.perf_counter() - start))
 
 

@@ -13,6 +13,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor, QueryScorer
 from refactorgnn.models.concatenated import ConcatenatedScorer
 from refactorgnn.models.ensemble import Ensemble
+from refactorgnn.models.links import LinkScorer
 from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.scorers import DotScorer
 
@@ -73,11 +74,15 @@ def trace(model: LinkPredictor, graph: KnowledgeGraph) -> list[Trace]:
     return found
 
 
-def bound_by(traces: Sequence[Trace]) -> QueryScorer:
-    """The weighted sum of the scores of all traces."""
-    if len(traces) == 1:
-        return traces[0].bound
-    return ConcatenatedScorer([one.bound for one in traces], [one.weight for one in traces])
+def bound_by(traces: Sequence[Trace], graph: KnowledgeGraph) -> QueryScorer:
+    """The weighted sum of the scores of all traces, and of what the facts of ``graph`` add to them directly."""
+    parts: list[tuple[QueryScorer, float]] = [(one.bound, one.weight) for one in traces]
+    for one in traces:
+        if one.model.links is not None:
+            queries = graph.queries("train").to(one.bound.device)
+            parts.append((LinkScorer(one.model.links, queries), one.weight))
+    bound, weights = zip(*parts, strict=True)
+    return traces[0].bound if len(parts) == 1 else ConcatenatedScorer(bound, weights)
 
 
 def _weighted_members(model: LinkPredictor, weight: float = 1.0) -> Iterator[tuple[ReFactorGNN, float]]:

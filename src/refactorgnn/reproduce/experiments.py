@@ -20,6 +20,7 @@ _ADDED_LATER = {
     "mask_by": "pair",
     "validation_negatives": 0,
     "neighbours": "any",
+    "links": False,
 }
 
 

@@ -157,7 +157,9 @@ class TermOut(BaseModel):
     """One part of a score."""
 
     kind: str
-    layers_back: Annotated[int, Field(description="In which layer: 1 is the last; 0 where the kind is a state.")]
+    layers_back: Annotated[
+        int, Field(description="In which layer: 1 is the last; 0 where the kind is a state or a link.")
+    ]
     contribution: float
     fact: tuple[str, str, str] | None
 

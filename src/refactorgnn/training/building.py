@@ -132,6 +132,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
         num_parts=config.parts,
         layer_dropout=config.layer_dropout,
         induced=config.induced,
+        links=config.links,
         **options,
     )
 

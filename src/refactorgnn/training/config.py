@@ -18,7 +18,7 @@ from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
 from refactorgnn.training.facts import MaskBy
-from refactorgnn.training.setting_errors import models_in_words, refuse_changed, unknown_setting
+from refactorgnn.training.setting_errors import first_problem, models_in_words, refuse_changed
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -118,7 +118,7 @@ class TrainConfig(BaseModel):
             config = _config_class(settings).model_validate(settings)
             make_scorer(config.scorer, config.dim)  # refuses a width the scorer cannot use
         except (ValidationError, UserError) as error:
-            message = _first_problem(error) if isinstance(error, ValidationError) else str(error)
+            message = first_problem(error, settings_by_name()) if isinstance(error, ValidationError) else str(error)
             raise (
                 UserError(message) if source is None else FileError(source, message.rstrip(".?"), "correct it")
             ) from error
@@ -320,6 +320,9 @@ class ReFactorConfig(MessagePassingConfig):
     through: Annotated[
         bool, Field(description="With layers inf: learn relations through the layer, or only on its outcome.")
     ] = True
+    links: Annotated[
+        bool, Field(description="Learn also what facts between two entities say about others; mask_by must be fact.")
+    ] = False
     samples: Annotated[
         int, Field(ge=0, description="Candidates that n[v] is estimated from while training; 0: all, exact.")
     ] = 0
@@ -329,7 +332,9 @@ class ReFactorConfig(MessagePassingConfig):
         if self.layers != "inf":
             refuse_changed(self, ("through",), "needs layers inf: features are learned through the layers")
         else:
-            refuse_changed(self, ("regime", "learned_steps", "draws", "validation_facts"), "needs a finite depth")
+            refuse_changed(
+                self, ("regime", "learned_steps", "draws", "validation_facts", "links"), "needs a finite depth"
+            )
             if self.sampler != "none":
                 refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":
@@ -338,7 +343,9 @@ class ReFactorConfig(MessagePassingConfig):
             refuse_changed(self, ("n3_weighting",), "needs n3 above 0")
         if not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
             reason = f"needs a dot-product scorer, which {self.scorer!r} is not"
-            refuse_changed(self, ("samples", "layer_dropout"), reason)
+            refuse_changed(self, ("samples", "layer_dropout", "links"), reason)
+        if self.mask_by != "fact":
+            refuse_changed(self, ("links",), "needs mask_by fact")
         if self.parts == 1:
             refuse_changed(self, ("induced",), "needs parts above 1")
         if self.sampler != "none":
@@ -375,22 +382,3 @@ def _config_class(settings: dict[str, Any]) -> type[TrainConfig]:
         if name in owners and model not in owners[name]:
             raise UserError(f"setting {name!r} belongs to {models_in_words(owners[name])}: leave it out for {model}.")
     return CONFIGS[model]
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    name = str(problem["loc"][0]) if problem["loc"] else "setting"
-    if problem["type"] == "missing":
-        return f"setting {name!r} is missing."
-    if problem["type"] == "extra_forbidden":
-        return unknown_setting(name, list(settings_by_name()))
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, UserError):
-        return str(cause)
-    # A value of several alternatives, such as int | Literal["inf"], has one problem with each of them.
-    reasons = [
-        str(other["msg"]).removeprefix("Input ")
-        for other in error.errors()
-        if other["loc"][:1] == problem["loc"][:1] and repr(other["input"]) == repr(problem["input"])
-    ]
-    return f"setting {name} cannot be {problem['input']!r}: it {', or '.join(dict.fromkeys(reasons))}."

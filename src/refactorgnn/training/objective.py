@@ -8,7 +8,7 @@ from torch.nn.functional import dropout
 
 from refactorgnn import autograd_path
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.ops import SparsePattern, filtered_negative_log_likelihood
+from refactorgnn.ops import AddedScores, SparsePattern, filtered_negative_log_likelihood
 from refactorgnn.scorers import DotScorer, Scorer
 from refactorgnn.training.config import MessagePassingConfig
 
@@ -21,6 +21,7 @@ def total_loss(
     known: SparsePattern,
     *,
     candidates: Tensor | None = None,
+    added: AddedScores | None = None,
     config: MessagePassingConfig,
 ) -> Tensor:
     """The sum over the target triples of their negative log-likelihood among the candidates that are no known answers.
@@ -32,6 +33,7 @@ def total_loss(
         targets: The triples to predict, grouped; their subjects are rows of ``states``, their objects candidates.
         known: The known answers of each question of ``targets`` among the candidates.
         candidates: The states of the candidates, shape ``(num_candidates, dim)``; all entities if not given.
+        added: What the scores have beside those of the decoder, if it is a dot product.
         config: The dropout of subject and relation, the weight of N3 on the relations, the memory budget.
     """
     chosen = relations.index_select(0, targets.relations)
@@ -42,10 +44,11 @@ def total_loss(
     if isinstance(scorer, DotScorer):
         queries, keys = scorer.query(dropped_s, dropped_r), scorer.candidates(candidates)
         total = filtered_negative_log_likelihood(
-            queries, keys, targets.answers, known, targets.weights, memory_budget=budget
+            queries, keys, targets.answers, known, targets.weights, added=added, memory_budget=budget
         )
     else:
         assert targets.weights is None, "weighted facts are for dot products"
+        assert added is None, "added scores are for dot products"
         total = autograd_path.filtered_negative_log_likelihood(
             scorer, dropped_s, dropped_r, candidates, targets.answers, known, budget
         )

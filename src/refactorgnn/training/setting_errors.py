@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from refactorgnn.errors import UserError, closest_names
 
@@ -27,3 +27,23 @@ def refuse_changed(config: BaseModel, names: Iterable[str], reason: str) -> None
     for name in names:
         if (value := getattr(config, name)) != type(config).model_fields[name].default:
             raise UserError(f"setting {name}={value!r} {reason}: leave it out.")
+
+
+def first_problem(error: ValidationError, known: Iterable[str]) -> str:
+    """The sentence about the first of the values that are not what they should be."""
+    problem = error.errors()[0]
+    name = str(problem["loc"][0]) if problem["loc"] else "setting"
+    if problem["type"] == "missing":
+        return f"setting {name!r} is missing."
+    if problem["type"] == "extra_forbidden":
+        return unknown_setting(name, list(known))
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):
+        return str(cause)
+    # A value of several alternatives, such as int | Literal["inf"], has one problem with each of them.
+    reasons = [
+        str(other["msg"]).removeprefix("Input ")
+        for other in error.errors()
+        if other["loc"][:1] == problem["loc"][:1] and repr(other["input"]) == repr(problem["input"])
+    ]
+    return f"setting {name} cannot be {problem['input']!r}: it {', or '.join(dict.fromkeys(reasons))}."

@@ -59,11 +59,9 @@ class LinkedPairs:
             subjects: Shape ``(num_questions,)``.
             relations: Shape ``(num_questions,)``.
         """
-        own = self._queries.by_subject.take_rows(subjects)
-        linked = self._queries.answers.take_rows(own.columns)
-        rows, columns = own.rows[linked.rows], linked.columns
-        links = self._queries.relations[own.columns[linked.rows]]
-        is_excluded = self.excluding[links, relations[rows]]
+        links = self._queries.links_from(subjects)
+        rows, columns = links.objects.rows, links.objects.columns
+        is_excluded = self.excluding[links.relations, relations[rows]]
         allowed = rows[~is_excluded], columns[~is_excluded]
         kept = scores[allowed]
         scores[rows[is_excluded], columns[is_excluded]] = 0.0

@@ -87,25 +87,25 @@ class LayerwiseRegime(Regime[LayerStep]):
         assert isinstance(self.model, ReFactorGNN)
         states = self.model.features(self.graph, batch.support, draw=None) if self.states is None else self.states
         states, sums = self.model.step(states, batch.messages, self.sums, batch.layer)
-        loss = self._loss(states, batch.targets)
+        loss = self._loss(states, batch)
         self.states, self.sums = states.detach(), None if sums is None else sums.detach()
         return loss
 
     def num_targets(self, batch: LayerStep) -> Tensor | int:  # noqa: D102
         return batch.targets.total
 
-    def _loss(self, states: Tensor, targets: QueryIndex) -> Tensor:
-        mine = self.share.of(targets)
-        relations = self.model.relation_embeddings
+    def _loss(self, states: Tensor, batch: LayerStep) -> Tensor:
+        mine = self.share.of(batch.targets)
         total = total_loss(
             self.model.scorer,
             states,
-            relations,
+            self.model.relation_embeddings,
             mine,
             self.facts.answers_to(mine),
+            added=self.model.added_scores(batch.support, mine) if isinstance(self.model, ReFactorGNN) else None,
             config=self.config,
         )
-        return total * self.share.world_size / targets.total
+        return total * self.share.world_size / batch.targets.total
 
 
 class InfiniteRegime(LayerwiseRegime):
@@ -128,6 +128,6 @@ class InfiniteRegime(LayerwiseRegime):
     def forward(self, batch: LayerStep) -> Tensor:  # noqa: D102
         with torch.set_grad_enabled(self.config.through):
             states, sums = self.model.step(batch.messages)
-        loss = self._loss(states, batch.targets)
+        loss = self._loss(states, batch)
         self.model.keep(states, sums)
         return loss

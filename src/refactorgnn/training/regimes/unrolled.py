@@ -51,6 +51,7 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
             self.model.relation_embeddings,
             mine,
             self.facts.answers_to(mine),
+            added=self.model.added_scores(messages, mine),
             config=self.config,
         )
         return total * self.share.world_size / targets.total

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from refactorgnn.data.queries import Links, QueryIndex
 from refactorgnn.ops.nll import AddedScores
+from refactorgnn.ops.residual import add_at
 
 # ``W`` is learned in units of this: with the steps that suit embeddings, its entries would hardly leave 0.
 _UNIT = 30.0
@@ -73,5 +74,4 @@ class LinkScorer:
         """Shape ``(num_questions, num_entities)``; 0 where nothing is linked."""
         added: AddedScores = self.links(self.queries.links_from(subjects), relations)
         places, values = added
-        scores = values.new_zeros(len(subjects), self.num_entities)
-        return scores.index_put_((places.rows, places.columns), values, accumulate=True)
+        return add_at(values.new_zeros(len(subjects), self.num_entities), places, values)

@@ -159,7 +159,7 @@ class _FilteredLikelihood(torch.autograd.Function):
             scores = keys.scores(q)
             if values is not None and places is not None:
                 beside, edges = places.slice_rows(chunk), places.edges_of(chunk)
-                scores.index_put_((beside.rows, beside.columns), values[edges].to(scores.dtype), accumulate=True)
+                add_at(scores, beside, values[edges])
             target_scores = scores[asked.rows, asked.columns]
             scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), _HIDDEN))
             P, base = passes.softmax(scores, keys.num_real, q.dtype)

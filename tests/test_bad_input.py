@@ -46,7 +46,7 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], list[str]]] = {
     "blank": ({"train": "\n \n\n"}, ["train.tsv", "is empty"]),
     "empty label": ({"train": "a\tr\tb\na\t\tb\n"}, ["train.tsv, line 2", "the relation is empty"]),
     "binary": ({"train": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"}, ["train.tsv, line 3", "NUL byte", "text file in UTF-8"]),
-    "gzip without its name": ({"train": gzip.compress(b"a\tr\tb\n")}, ["train.tsv", "add .gz to its name"]),
+    "gzip without its name": ({"train": gzip.compress(b"a\tr\tb\n", mtime=0)}, ["train.tsv", "add .gz to its name"]),
     "latin-1": (
         {"train": "a\tr\tb\ncafé\tr\tb\n".encode("latin-1")},
         ["train.tsv, line 2", "0xe9 is not UTF-8", "iconv"],
@@ -91,7 +91,7 @@ def test_a_bad_file_is_refused_by_every_command_that_reads_it(
         ("mine.parquet", b"PAR1 not really", ["mine.parquet", "cannot be read as Parquet", "write it again"]),
         ("mine.parquet", b"", ["mine.parquet", "is empty"]),
         ("mine.nt", b"<http://a> <http://b> .\n", ["mine.nt, line 1", "not valid N-Triples"]),
-        ("mine.tsv.gz", gzip.compress(b"a\tr\tb\n" * 999)[:20], ["mine.tsv.gz", "truncated gzip"]),
+        ("mine.tsv.gz", gzip.compress(b"a\tr\tb\n" * 999, mtime=0)[:20], ["mine.tsv.gz", "truncated gzip"]),
         ("mine.csv", b'a,r,"b\n', ["mine.csv, line 1", "quotation mark"]),
         ("mine.tsv", b"a\tr\tb\nb\tr\tc\n", ["'mine'", "no validation triples", "more triples"]),
     ],

@@ -128,7 +128,7 @@ def local_copy(root: Path, end: str = ".txt") -> Path:
     folder = root / "toy"
     folder.mkdir(parents=True)
     for split, content in CONTENTS.items():
-        (folder / f"{split}{end}").write_bytes(gzip.compress(content) if end.endswith("gz") else content)
+        (folder / f"{split}{end}").write_bytes(gzip.compress(content, mtime=0) if end.endswith("gz") else content)
     return folder
 
 

@@ -32,6 +32,7 @@ BESIDE: dict[str, dict[str, Any]] = SAMPLING | {
     "text_encoder": {"features": "text"},
     "strategy": {"devices": "2"},
     "induced": {"parts": 2},
+    "links": {"mask_by": "fact"},
     "n3_weighting": {"n3": 0.5},
     "through": {"layers": "inf"},
 }

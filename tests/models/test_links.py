@@ -34,15 +34,8 @@ def test_links_are_the_facts_of_each_subject(case: Case) -> None:
     subjects = torch.arange(2 * case.num_entities) % case.num_entities
     links = queries.links_from(subjects)
     rows = queries.answers.rows
-    facts = [
-        (s, r, o)
-        for s, r, o in zip(
-            queries.subjects[rows].tolist(),
-            queries.relations[rows].tolist(),
-            queries.answers.columns.tolist(),
-            strict=True,
-        )
-    ]
+    columns = queries.subjects[rows].tolist(), queries.relations[rows].tolist(), queries.answers.columns.tolist()
+    facts = list(zip(*columns, strict=True))
     found = zip(links.objects.rows.tolist(), links.relations.tolist(), links.objects.columns.tolist(), strict=True)
     expected = [(row, r, o) for row, subject in enumerate(subjects.tolist()) for s, r, o in facts if s == subject]
     assert sorted(found) == sorted(expected)

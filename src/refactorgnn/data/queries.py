@@ -118,8 +118,8 @@ class QueryIndex:
     @cached_property
     def by_subject(self) -> SparsePattern:
         """The queries of each entity, as a sparse ``num_entities × num_queries`` matrix: sums queries into subjects."""
-        order = torch.argsort(self.subjects, stable=True)
-        return SparsePattern.from_rows(self.subjects[order], order, self.num_entities, self.num_queries)
+        counts = torch.bincount(self.subjects, minlength=self.num_entities)
+        return SparsePattern.from_counts(counts, torch.argsort(self.subjects, stable=True), self.num_queries)
 
     @cached_property
     def occurrences(self) -> Tensor:
@@ -170,8 +170,7 @@ class QueryIndex:
         """
         if subjects not in self._links:
             own = self.by_subject.take_rows(subjects)
-            places = torch.arange(self.num_triples, device=subjects.device)
-            facts = SparsePattern(self.answers.offsets, places, self.num_triples).take_rows(own.columns)
+            facts = self.answers.take_edges(own.columns)
             counts = torch.zeros_like(subjects).index_add_(0, own.rows, facts.counts)
             edges = facts.columns
             objects = SparsePattern.from_counts(counts, self.answers.columns[edges], self.num_entities)

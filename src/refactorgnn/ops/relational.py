@@ -78,9 +78,8 @@ class TypedEdges:
 
     @cached_property
     def incoming(self) -> SparsePattern:
-        """The edges that end at each node."""
-        places = torch.arange(self.num_edges, device=self.targets.device)
-        return SparsePattern.from_counts(self.degrees, places, self.num_edges)
+        """The sources of the edges that end at each node."""
+        return SparsePattern.from_counts(self.degrees, self.sources, self.num_nodes)
 
     @cached_property
     def outgoing(self) -> SparsePattern:
@@ -218,9 +217,10 @@ def _gradients(
             h, w = source.index_select(0, chunk.sources), relation.index_select(0, chunk.types)
             message, own = h * w, boundary[place]
             here = pulls.at(place)
-            spread = here.map(chunk.spread)
-            largest = chunk.summed((message == spread.largest).to(h.dtype)).add_(own == here.largest)
-            smallest = chunk.summed((message == spread.smallest).to(h.dtype)).add_(own == here.smallest)
+            largest, smallest = (
+                chunk.summed((message == chunk.spread(extreme)).to(h.dtype)).add_(own == extreme)
+                for extreme in (here.largest, here.smallest)
+            )
             here = here.shared(largest, smallest)
             grad_boundary[place] = here.by_message(own)
             by_message = here.map(chunk.spread).by_message(message)

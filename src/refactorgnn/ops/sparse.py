@@ -74,21 +74,25 @@ class SparsePattern:
     @cached_property
     def transposed(self) -> SparsePattern:
         """The pattern of the transposed matrix."""
-        order = self.to_transposed
-        return SparsePattern.from_rows(self.columns[order], self.rows[order], self.num_columns, self.num_rows)
+        counts = torch.bincount(self.columns, minlength=self.num_columns)
+        return SparsePattern.from_counts(counts, self.rows[self.to_transposed], self.num_rows)
 
     def take_rows(self, rows: Tensor) -> SparsePattern:
         """The pattern made of the given rows, in that order; a row of −1 is an empty one."""
+        edges = self.take_edges(rows)
+        return SparsePattern(edges.offsets, self.columns[edges.columns], self.num_columns)
+
+    def take_edges(self, rows: Tensor) -> SparsePattern:
+        """Which edges the given rows own, in that order; a row of −1 owns none."""
         inside = rows >= 0
         rows = rows.clamp(min=0)
         if self.num_rows == 0:  # nothing to index: every asked row must be −1
-            return SparsePattern(rows.new_zeros(rows.numel() + 1), self.columns, self.num_columns)
+            return SparsePattern(rows.new_zeros(rows.numel() + 1), self.columns, self.num_edges)
         counts = torch.where(inside, self.counts[rows], 0)
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         # Edge k of the result's row i is edge starts[i] + (k − offsets[i]) here.
         shift = (self.offsets[rows] - offsets[:-1]).repeat_interleave(counts)
-        edges = torch.arange(shift.numel(), device=rows.device) + shift
-        return SparsePattern(offsets, self.columns[edges], self.num_columns)
+        return SparsePattern(offsets, torch.arange(shift.numel(), device=rows.device) + shift, self.num_edges)
 
     def restricted_to(self, columns: Tensor) -> SparsePattern:
         """The pattern of the given columns only (sorted, distinct), renumbered in their order."""

@@ -76,13 +76,13 @@ def trace(model: LinkPredictor, graph: KnowledgeGraph) -> list[Trace]:
 
 def bound_by(traces: Sequence[Trace], graph: KnowledgeGraph) -> QueryScorer:
     """The weighted sum of the scores of all traces, and of what the facts of ``graph`` add to them directly."""
-    parts: list[tuple[QueryScorer, float]] = [(one.bound, one.weight) for one in traces]
+    bound: list[QueryScorer] = [one.bound for one in traces]
+    weights = [one.weight for one in traces]
     for one in traces:
-        if one.model.links is not None:
-            queries = graph.queries("train").to(one.bound.device)
-            parts.append((LinkScorer(one.model.links, queries), one.weight))
-    bound, weights = zip(*parts, strict=True)
-    return traces[0].bound if len(parts) == 1 else ConcatenatedScorer(bound, weights)
+        if one.model.links is not None and one.draw == 0:  # the same for all draws
+            bound.append(LinkScorer(one.model.links, graph.queries("train").to(one.states[0].device)))
+            weights.append(one.weight * one.model.num_draws)
+    return bound[0] if len(bound) == 1 else ConcatenatedScorer(bound, weights)
 
 
 def _weighted_members(model: LinkPredictor, weight: float = 1.0) -> Iterator[tuple[ReFactorGNN, float]]:

@@ -13,7 +13,8 @@ from refactorgnn.models.rivals.nbfnet import edges_from_subjects
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.negatives import strict_negatives
 from refactorgnn.training.processes import Share
-from refactorgnn.training.regimes.nbfnet import NBFNetRegime, adversarial_loss, without_facts
+from refactorgnn.training.regimes.asking import AskedFacts
+from refactorgnn.training.regimes.nbfnet import NBFNetRegime, adversarial_loss
 from tests.training.settings import TRAININGS, make
 
 
@@ -49,22 +50,35 @@ def test_wrong_answers_are_distinct_and_unknown_and_all_come_equally_often(graph
     assert (strict_negatives(known, question, 30) == -1).sum() == 30 - (24 - len(answers))
 
 
-@pytest.mark.parametrize("between", [False, True])
-def test_what_is_asked_is_not_in_the_graph_in_either_direction(graph: KnowledgeGraph, between: bool) -> None:
-    """A fact and a reciprocal one are asked; with ``between``, their twins go too."""
-    edges, number = edges_from_subjects(graph.queries("train")), graph.num_relations
-    facts = graph.triples("train")
-    asked = torch.stack([facts[0], torch.stack([facts[9, 2], facts[9, 1] + number, facts[9, 0]])])
-    left = edge_set(without_facts(edges, asked, between=between))
-    pairs = {frozenset((int(facts[row, 0]), int(facts[row, 2]))) for row in (0, 9)}
-    exact = {tuple(triple) for triple in graph.with_reciprocals(facts[[0, 9]]).tolist()}
-    expected = {
-        edge
-        for edge in edge_set(edges)
-        if (frozenset((edge[0], edge[2])) not in pairs if between else edge not in exact)
-    }
-    assert left == expected
-    assert len(left) <= edges.num_edges - 4
+def asked_of(graph: KnowledgeGraph) -> AskedFacts:
+    """A fact and a reciprocal one; the first has two wrong answers that are linked to its subject, the second none."""
+    facts, number = graph.triples("train"), graph.num_relations
+    questions = torch.stack([facts[0], torch.stack([facts[9, 2], facts[9, 1] + number, facts[9, 0]])])
+    edges = edges_from_subjects(graph.queries("train"))
+    linked = edges.targets[(edges.sources == facts[0, 0]) & (edges.targets != facts[0, 2])].unique()[:2].tolist()
+    assert len(linked) == 2
+    return AskedFacts(questions, torch.tensor([linked, [-1, -1]]))
+
+
+def test_facts_that_are_asked_are_not_in_the_graph_in_either_direction(graph: KnowledgeGraph) -> None:
+    regime, batch = make(graph, **TRAININGS["nbfnet"] | {"remove_one_hop": False}), asked_of(graph)
+    assert isinstance(regime, NBFNetRegime)
+    exact = {tuple(triple) for triple in graph.with_reciprocals(graph.triples("train")[[0, 9]]).tolist()}
+    assert edge_set(regime.edges_for(batch)) == edge_set(regime.edges) - exact
+
+
+def test_facts_between_a_subject_and_all_that_are_asked_about_go_so_that_a_link_tells_nothing(
+    graph: KnowledgeGraph,
+) -> None:
+    """Those of wrong answers too: a model that only ever sees wrong ones linked would learn just that."""
+    regime, batch = make(graph, **TRAININGS["nbfnet"] | {"remove_one_hop": True}), asked_of(graph)
+    assert isinstance(regime, NBFNetRegime)
+    (subject, _, truth), (second, _, second_truth) = batch.questions.tolist()
+    asked = [truth, *batch.negatives[0].tolist()]
+    pairs = {frozenset((subject, candidate)) for candidate in asked} | {frozenset((second, second_truth))}
+    expected = {edge for edge in edge_set(regime.edges) if frozenset((edge[0], edge[2])) not in pairs}
+    assert edge_set(regime.edges_for(batch)) == expected
+    assert len(expected) <= regime.edges.num_edges - 8
 
 
 def test_the_loss_is_its_formula_and_leaves_out_what_is_not_there() -> None:

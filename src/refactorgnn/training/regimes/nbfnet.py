@@ -29,11 +29,23 @@ class NBFNetRegime(AskingRegime):
         self.edges = edges_from_subjects(self.known.to(self.device))
 
     def total_loss(self, mine: AskedFacts, batch: AskedFacts) -> Tensor:  # noqa: D102
-        edges = without_facts(self.edges, batch.questions, between=self.config.remove_one_hop)
         subjects, relations, truth = mine.questions.unbind(1)
         candidates = torch.cat([truth[:, None], mine.negatives.clamp(min=0)], dim=1)
-        scores = self.model(edges, subjects, relations, candidates)
+        scores = self.model(self.edges_for(batch), subjects, relations, candidates)
         return adversarial_loss(scores[:, 0], scores[:, 1:], mine.negatives >= 0, self.config.temperature)
+
+    def edges_for(self, batch: AskedFacts) -> TypedEdges:
+        """What messages pass over while a batch is asked.
+
+        Where facts between entities are removed, they are so for wrong answers as well: if only right ones lost them,
+        whatever is linked to the subject would be wrong, and that is all that would be learned.
+        """
+        if not self.config.remove_one_hop:
+            return without_facts(self.edges, batch.questions)
+        subjects, _, truth = batch.questions.unbind(1)
+        wrong = torch.where(batch.negatives >= 0, batch.negatives, truth[:, None])
+        candidates = torch.cat([truth[:, None], wrong], dim=1)
+        return without_links(self.edges, subjects[:, None].expand_as(candidates).flatten(), candidates.flatten())
 
 
 def adversarial_loss(truth: Tensor, others: Tensor, is_real: Tensor, temperature: float) -> Tensor:
@@ -50,20 +62,25 @@ def adversarial_loss(truth: Tensor, others: Tensor, is_real: Tensor, temperature
     return 0.5 * (softplus(-truth) + (weights * softplus(others)).sum(1)).sum()
 
 
-def without_facts(edges: TypedEdges, facts: Tensor, *, between: bool) -> TypedEdges:
+def without_facts(edges: TypedEdges, facts: Tensor) -> TypedEdges:
     """The edges less those of some facts, in both directions.
 
     Args:
         edges: Facts and their reciprocals.
         facts: The facts to remove, some of them reciprocal; shape ``(num_facts, 3)``.
-        between: Remove all edges between their entities, not only theirs.
     """
     subjects, relations, objects = facts.unbind(1)
-    num_relations = edges.num_types // 2
-    backwards = (relations + num_relations) % edges.num_types
-    removed = torch.stack([torch.cat([subjects, objects]), torch.cat([objects, subjects])])
-    keys, removed_keys = edges.sources * edges.num_nodes + edges.targets, removed[0] * edges.num_nodes + removed[1]
-    if not between:
-        keys = keys * edges.num_types + edges.types
-        removed_keys = removed_keys * edges.num_types + torch.cat([relations, backwards])
-    return edges.keep(~torch.isin(keys, removed_keys))
+    backwards = (relations + edges.num_types // 2) % edges.num_types
+    pairs = torch.cat([subjects * edges.num_nodes + objects, objects * edges.num_nodes + subjects])
+    removed = pairs * edges.num_types + torch.cat([relations, backwards])
+    return edges.keep(~torch.isin(_pairs(edges) * edges.num_types + edges.types, removed))
+
+
+def without_links(edges: TypedEdges, some: Tensor, others: Tensor) -> TypedEdges:
+    """The edges less all between ``some[i]`` and ``others[i]``, in both directions."""
+    removed = torch.cat([some * edges.num_nodes + others, others * edges.num_nodes + some])
+    return edges.keep(~torch.isin(_pairs(edges), removed))
+
+
+def _pairs(edges: TypedEdges) -> Tensor:
+    return edges.sources * edges.num_nodes + edges.targets

@@ -26,7 +26,10 @@ class NBFNetConfig(QuestionConfig):
         float, Field(gt=0, description="Of the weights of wrong answers: the lower, the more the best count.")
     ] = 0.5
     remove_one_hop: Annotated[
-        bool, Field(description="While training, remove all facts between two that are asked about, not just these.")
+        bool,
+        Field(
+            description="While training, remove all facts between a subject and the candidates, right or wrong ones."
+        ),
     ] = True
 
     def build(self, graph: KnowledgeGraph) -> NBFNet:

@@ -157,8 +157,8 @@ def test_ensembles_share_members_with_neighbouring_seeds_only() -> None:
         {member.key for member in chosen.experiment("ensemble [T]", "fb237_v1", "fb237_v1_ind", seed).members}
         for seed in range(NUM_SEEDS)
     ]
-    # The texts of two seeds, and of one each what random features, rules and walks make of it.
-    assert len(set.union(*members)) == (NUM_SEEDS + 1) + 3 * NUM_SEEDS
+    # The texts of two seeds, and of one each what random features, rules and two kinds of walks make of it.
+    assert len(set.union(*members)) == (NUM_SEEDS + 1) + 4 * NUM_SEEDS
     assert len(members[0] & members[1]) == 1
     assert not members[0] & members[2]
 

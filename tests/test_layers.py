@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
 from refactorgnn.layers import ReFactorConv
 from refactorgnn.likelihood import NTerm, log_likelihood_gradient
+from refactorgnn.ops.residual import ResidualBackwardPass, ResidualPass
 from refactorgnn.scorers import SCORERS, DotScorer, Scorer, make_scorer
 from tests.oracles import autograd_gradient, edge_view, log_likelihood, theorem_1
 from tests.strategies import Case, cases
@@ -213,6 +215,37 @@ def test_derivatives_of_queries_taken_some_at_a_time_are_those_of_all_together(
     torch.testing.assert_close(found, composed, **EXACT)
     expected = torch.autograd.grad(composed, learned, direction)
     torch.testing.assert_close(torch.autograd.grad(found, learned, direction), expected, **EXACT)
+
+
+def test_a_part_of_narrow_states_has_several_chunks_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four queries of a chunk, eight chunks of a part backward; forward each chunk is a part."""
+    num_entities, dim = 300, 2
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(count, (400,), generator=generator) for count in (300, 3, 300)], dim=1)
+    queries, scorer = QueryIndex.from_triples(triples, num_entities, 3), make_scorer("distmult", dim)
+    states, relations = (
+        torch.randn(count, dim, generator=generator, dtype=torch.float64, requires_grad=True)
+        for count in (num_entities, 3)
+    )
+    sizes: dict[type, list[tuple[int, int]]] = {ResidualPass: [], ResidualBackwardPass: []}
+    for kind, seen in sizes.items():
+        monkeypatch.setattr(kind, "add", _noting(kind.add, seen))
+    wide, narrow = 3 * num_entities * 8, 12 * dim * 8
+    found = streamed.log_likelihood_gradient(scorer, states, relations, queries, 4 * (wide + 8 * narrow))
+    gradients = torch.autograd.grad(found.sum(), (states, relations))
+    assert set(sizes[ResidualBackwardPass]) <= {(32, 4), (queries.num_queries % 32, 4)}
+    assert all(part <= chunk for part, chunk in sizes[ResidualPass])
+    composed = log_likelihood_gradient(scorer, states, relations, queries)
+    torch.testing.assert_close(found, composed, **EXACT)
+    torch.testing.assert_close(gradients, torch.autograd.grad(composed.sum(), (states, relations)), **EXACT)
+
+
+def _noting(add: Callable[..., Any], seen: list[tuple[int, int]]) -> Callable[..., Any]:
+    def noted(run: object, queries: Tensor, *arguments: Any) -> Any:
+        seen.append((len(queries), arguments[-1]))
+        return add(run, queries, *arguments)
+
+    return noted
 
 
 def test_streamed_derivatives_in_mixed_precision_err_like_the_composed_ones() -> None:

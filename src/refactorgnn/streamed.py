@@ -30,6 +30,10 @@ from refactorgnn.scorers import DotScorer
 # Arrays of d numbers for each query of a part that are alive at once, forward and backward.
 _FORWARD_ARRAYS = 6
 _BACKWARD_ARRAYS = 12
+# The most chunks of products in a part. Backward, what is done with a part beside its products is some sixty small
+# kernels, and to launch them takes longer than the products of one chunk where d is small.
+_FORWARD_CHUNKS = 1
+_BACKWARD_CHUNKS = 8
 
 
 def log_likelihood_gradient(
@@ -46,13 +50,23 @@ def log_likelihood_gradient(
 
 @dataclass(frozen=True)
 class _Part:
-    """Some of the queries, and which they are."""
+    """Some of the queries.
+
+    Args:
+        rows: Which they are.
+        subjects: Their subjects.
+        relations: Their relations.
+        answers: Their answers.
+        weights: How much each answer counts; None: 1.
+        chunk: How many of them to take products of at a time.
+    """
 
     rows: slice
     subjects: Tensor
     relations: Tensor
     answers: SparsePattern
     weights: Tensor | None
+    chunk: int
 
 
 @dataclass(frozen=True)
@@ -71,13 +85,21 @@ class _Work:
     dtype: torch.dtype
     memory_budget: int | None
 
-    def parts(self, run: ResidualPass | ResidualBackwardPass, states: Tensor, arrays: int) -> Iterator[_Part]:
-        """The queries, as many at a time as the budget has room for."""
-        queries, bytes_per_query = self.queries, run.bytes_per_query + arrays * states.shape[1] * states.element_size()
-        for rows in chunks(queries.num_queries, rows_of(self.memory_budget, bytes_per_query, states.device)):
+    def parts(
+        self, run: ResidualPass | ResidualBackwardPass, states: Tensor, arrays: int, most_chunks: int
+    ) -> Iterator[_Part]:
+        """The queries, as many at a time as the budget has room for.
+
+        A part has several chunks where what is d wide takes no more room for all of them than what is ``|V|`` wide does
+        for one.
+        """
+        queries, wide, narrow = self.queries, run.bytes_per_query, arrays * states.shape[1] * states.element_size()
+        num_chunks = max(1, min(most_chunks, wide // narrow))
+        chunk = rows_of(self.memory_budget, wide + num_chunks * narrow, states.device)
+        for rows in chunks(queries.num_queries, num_chunks * chunk):
             weights = None if queries.weights is None else queries.weights[queries.answers.edges_of(rows)]
             answers = queries.answers.slice_rows(rows)
-            yield _Part(rows, queries.subjects[rows], queries.relations[rows], answers, weights)
+            yield _Part(rows, queries.subjects[rows], queries.relations[rows], answers, weights, chunk)
 
     def candidates(self, states: Tensor) -> Tensor:
         """The candidates as factors of a product."""
@@ -92,9 +114,9 @@ class _Streamed(torch.autograd.Function):
         total = torch.zeros_like(states)
         shape = (work.queries.num_queries if is_learned else 0), candidates.shape[1]
         kept_lse, kept_E = forward.pulled.new_empty(shape[0]), candidates.new_empty(shape)
-        for part in work.parts(forward, states, _FORWARD_ARRAYS):
+        for part in work.parts(forward, states, _FORWARD_ARRAYS, _FORWARD_CHUNKS):
             h, psi = states.index_select(0, part.subjects), relations.index_select(0, part.relations)
-            lse, E = forward.add(scorer.query(h, psi).to(work.dtype), part.answers, part.weights)
+            lse, E = forward.add(scorer.query(h, psi).to(work.dtype), part.answers, part.weights, part.chunk)
             total.index_add_(0, part.subjects, scorer.adjoint(E, h, psi).to(total.dtype))
             if is_learned:
                 kept_lse[part.rows], kept_E[part.rows] = lse, E
@@ -117,7 +139,7 @@ class _Streamed(torch.autograd.Function):
         )
         grad_states = torch.zeros_like(states) if grad_states is None else grad_states.clone()
         grad_relations = torch.zeros_like(relations)
-        for part in work.parts(backward, states, _BACKWARD_ARRAYS):
+        for part in work.parts(backward, states, _BACKWARD_ARRAYS, _BACKWARD_CHUNKS):
             kept = lse[part.rows], E[part.rows]
             grad_h, grad_psi = _part_derivatives(states, relations, work, part, kept, grad, backward)
             grad_relations.index_add_(0, part.relations, grad_psi)
@@ -150,7 +172,8 @@ def _part_derivatives(
         grad_E, grad_h, grad_psi = _derivatives(wanted, (E, h, psi), grad.index_select(0, part.subjects))
         Q = work.scorer.query(h, psi)
     assert grad_E is not None
-    grad_Q = backward.add(Q.detach().to(work.dtype), part.answers, part.weights, lse, torch.zeros_like(lse), grad_E)
+    factors, grad_lse = Q.detach().to(work.dtype), torch.zeros_like(lse)
+    grad_Q = backward.add(factors, part.answers, part.weights, lse, grad_lse, grad_E, part.chunk)
     more_h, more_psi = _derivatives(Q, (h, psi), grad_Q.to(Q.dtype))
     return _sum(grad_h, more_h), _sum(grad_psi, more_psi)
 

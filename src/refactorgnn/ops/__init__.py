@@ -97,7 +97,7 @@ def residual_products(
         answers: The known objects of each query.
         weights: How much each of them counts, shape ``(num_edges,)``; None: 1 each.
         impl: ``"chunked"`` (bounded memory) or ``"reference"`` (the lines above).
-        memory_budget: Bytes of temporaries that ``"chunked"`` may hold; None: 128 MiB on a CPU, 480 on a GPU.
+        memory_budget: Bytes of temporaries that ``"chunked"`` may hold; None: 128 MiB on a CPU, 432 on a GPU.
 
     Returns:
         Tensors of shapes ``(num_queries,)``, ``(num_queries, dim)`` and ``(num_candidates, dim)``, differentiable in

@@ -25,7 +25,7 @@ from refactorgnn.ops import passes
 
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
-GPU_MEMORY_BUDGET = 480 * 2**20
+GPU_MEMORY_BUDGET = 432 * 2**20
 # Rows beyond which a matrix product gains nothing from a longer chunk; on a GPU that is far beyond any budget.
 _MOST_ROWS = 4096
 _MOST_GPU_ROWS = 2**20
@@ -38,7 +38,7 @@ _BACKWARD_BUFFERS = 4
 
 
 def memory_budget_on(device: torch.device, memory_budget: int | None) -> int:
-    """Bytes of temporaries; None: 128 MiB on a CPU, 480 on a GPU."""
+    """Bytes of temporaries; None: 128 MiB on a CPU, 432 on a GPU."""
     if memory_budget is not None:
         return memory_budget
     return GPU_MEMORY_BUDGET if device.type == "cuda" else DEFAULT_MEMORY_BUDGET
@@ -54,7 +54,7 @@ def rows_within(
     """The queries of a chunk whose ``buffers`` score matrices fit in the budget; at least 1.
 
     Args:
-        memory_budget: Bytes; None: 128 MiB on a CPU, 480 on a GPU.
+        memory_budget: Bytes; None: 128 MiB on a CPU, 432 on a GPU.
         num_candidates: The width of a score matrix.
         buffers: How many of them are alive at once.
         itemsize: The bytes of a number.

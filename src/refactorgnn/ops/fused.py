@@ -112,15 +112,16 @@ def _softmax_kernel(
         factor = tl.load(scale + row) / normaliser
         tl.store(out + columns, (E * factor).to(out.dtype.element_ty), mask=columns < num_columns)
     else:
-        # One height for all lanes, which meet in each part: an exponential each, and none to rescale what came before.
-        largest = tl.max(x, 0)
-        sums = tl.exp(x - largest)
+        # Each of BLOCK lanes keeps the largest of its own columns, so that lanes meet only once.
+        heights = x
+        sums = tl.full((BLOCK,), 1.0, tl.float32)
         for start in range(BLOCK, num_real, BLOCK):
             x = _read(scores, start + columns, num_real, -float("inf"))
-            higher = tl.maximum(largest, tl.max(x, 0))
-            sums = sums * tl.exp(largest - higher) + tl.exp(x - higher)
-            largest = higher
-        normaliser = tl.sum(sums, 0)
+            higher = tl.maximum(heights, x)
+            sums = sums * tl.exp(heights - higher) + tl.exp(x - higher)
+            heights = higher
+        largest = tl.max(heights, 0)
+        normaliser = tl.sum(sums * tl.exp(heights - largest), 0)
         factor = tl.load(scale + row) / normaliser
         for start in range(0, num_columns, BLOCK):
             x = _read(scores, start + columns, num_real, -float("inf"))

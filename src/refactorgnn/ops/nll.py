@@ -64,7 +64,7 @@ def filtered_negative_log_likelihood(
         known: The objects of each query that are no negatives, the targets usually among them.
         weights: How much each target counts, shape ``(num_edges,)``; None: 1 each.
         added: What the scores have beside the products.
-        memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 480 on a GPU.
+        memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 432 on a GPU.
 
     Returns:
         A scalar, differentiable once in queries, candidates and what is added.
@@ -91,7 +91,7 @@ def negative_log_likelihood(
         queries: Shape ``(num_queries, dim)``.
         candidates: Shape ``(num_candidates, dim)``.
         answers: The objects of each query.
-        memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 480 on a GPU.
+        memory_budget: Bytes of temporaries; None: 128 MiB on a CPU, 432 on a GPU.
 
     Returns:
         A scalar, differentiable once in queries and candidates.

@@ -124,7 +124,7 @@ def principal_aggregates(
         relations: Shape ``(num_types, num_questions, dim)``, or ``(num_types, 1, dim)`` for relations that are the same
             for all questions.
         edges: The edges.
-        memory_budget: Bytes of messages held at once; None: 128 MiB on a CPU, 480 on a GPU. One question's messages
+        memory_budget: Bytes of messages held at once; None: 128 MiB on a CPU, 432 on a GPU. One question's messages
             to one node are held at once, whatever it says. A kernel holds none.
 
     Returns:

@@ -142,13 +142,15 @@ class ResidualPass:
         """``Dᵀ Q`` of all queries so far."""
         return self._pulled[: self.keys.num_real]
 
-    def add(self, queries: Tensor, answers: SparsePattern, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """``logsumexp(S)`` and ``D H`` of more queries."""
+    def add(
+        self, queries: Tensor, answers: SparsePattern, weights: Tensor | None, chunk_rows: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``logsumexp(S)`` and ``D H`` of more queries, so many at a time; None: as many as the budget has room for."""
         keys, dtype = self.keys, self._pulled.dtype
         facts = _Facts(answers, weights, dtype)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         wanted = queries.new_empty(queries.shape, dtype=dtype)
-        rows = chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
+        rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
         place = keys.buffer(min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             q = queries[chunk]
@@ -199,12 +201,13 @@ class ResidualBackwardPass:
         lse: Tensor,
         grad_lse: Tensor,
         grad_wanted: Tensor,
+        chunk_rows: int | None = None,
     ) -> Tensor:
-        """``Q̄`` of more queries, whose ``logsumexp`` is known."""
+        """``Q̄`` of more queries, whose ``logsumexp`` is known, so many at a time; None: as in the forward pass."""
         keys, facts = self.keys, _Facts(answers, weights, lse.dtype)
         asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)  # (Ē, Q)
         grad_queries = torch.empty_like(grad_wanted)
-        rows = chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
+        rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
         place = keys.buffer(2 * min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))

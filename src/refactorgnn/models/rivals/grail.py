@@ -94,7 +94,7 @@ class GraIL(LinkPredictor):
         num_bases: How many matrices those of the relations are made of.
         edge_dropout: The share of edges that is dropped while training.
         seed: The seed of all initial weights.
-        memory_budget: Bytes; None: 128 MiB on a CPU, 480 on a GPU. One sub-graph is held at once, whatever it says.
+        memory_budget: Bytes; None: 128 MiB on a CPU, 432 on a GPU. One sub-graph is held at once, whatever it says.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ class NBFNet(LinkPredictor):
         num_layers: ``L``.
         dependent: Whether the relations of a layer depend on the query's.
         seed: The seed of all initial weights.
-        memory_budget: Bytes; None: 128 MiB on a CPU, 480 on a GPU.
+        memory_budget: Bytes; None: 128 MiB on a CPU, 432 on a GPU.
     """
 
     def __init__(

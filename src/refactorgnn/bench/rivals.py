@@ -79,8 +79,7 @@ def published(
         alpha: The step size.
         run: What is done with a forward pass: call it, or call it and differentiate what it returns.
     """
-    answers = queries.answers
-    triples = torch.stack([queries.subjects[answers.rows], queries.relations[answers.rows], answers.columns], dim=1)
+    triples = torch.stack(queries.facts, dim=1)
     backward = states.requires_grad
     matrices = _MATRICES_BACKWARD if backward else _MATRICES_FORWARD
     needed = matrices * len(triples) * len(states) * states.element_size()

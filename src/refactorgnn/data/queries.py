@@ -85,6 +85,12 @@ class QueryIndex:
         """The number of triples, repeated ones counted each time."""
         return self.answers.num_edges
 
+    @property
+    def facts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Subject, relation and object of each triple, in the order of the edges; gathered anew."""
+        rows = self.answers.rows
+        return self.subjects[rows], self.relations[rows], self.answers.columns
+
     def weighted(self, weights: Tensor) -> QueryIndex:
         """The same triples counted otherwise; what was found out about their structure is shared."""
         index = replace(self, weights=weights)

@@ -33,8 +33,8 @@ def edges_of(queries: QueryIndex) -> tuple[Tensor, Tensor]:
         ``edge_index`` of shape ``(2, num_triples)``, sources ``o`` above targets ``s``, and ``edge_type`` of shape
         ``(num_triples,)``.
     """
-    rows = queries.answers.rows
-    return torch.stack([queries.answers.columns, queries.subjects[rows]]), queries.relations[rows]
+    subjects, relations, objects = queries.facts
+    return torch.stack([objects, subjects]), relations
 
 
 @contextmanager

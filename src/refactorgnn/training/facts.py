@@ -49,8 +49,7 @@ class TrainingFacts:
         self.fixed_shapes = fixed_shapes
         self.triples = graph.triples("train").to(device)
         self.known = graph.queries("train").to(device)
-        rows = self.known.answers.rows
-        edges = torch.stack([self.known.subjects[rows], self.known.relations[rows], self.known.answers.columns], dim=1)
+        edges = torch.stack(self.known.facts, dim=1)
         units, self._unit_of_edge = torch.unique(self._units(edges), return_inverse=True)
         self._unit_of = torch.searchsorted(units, self._units(self.triples))
         self.num_units = len(units)

@@ -115,7 +115,8 @@ def test_entities_are_told_apart_by_paths_alone(graph: KnowledgeGraph) -> None:
 
 def test_a_run_learns_and_is_loaded_bit_for_bit(tiny: Path, tmp_path: Path) -> None:
     options = {"model": "nbfnet", "dim": 8, "layers": 2, "epochs": 3, "learning_rate": 0.02, "batch_size": 16}
-    run = refactorgnn.train(tiny, out=tmp_path / "run", progress=False, **options)
+    # Of 24 entities a batch asks about nearly all pairs: with facts between them removed, there would be no graph left.
+    run = refactorgnn.train(tiny, out=tmp_path / "run", progress=False, remove_one_hop=False, **options)
     losses = [record["loss"] for record in run.records()]
     assert losses[-1] < losses[0] < 0.75  # log 2 is a guess
     first, second = (run.load_model().bind(run.graph).scores(torch.arange(24), torch.arange(24) % 6) for _ in range(2))

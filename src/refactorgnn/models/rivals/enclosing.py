@@ -108,8 +108,7 @@ class Surroundings:
     def __init__(self, queries: QueryIndex, num_hops: int) -> None:
         self.num_hops = num_hops
         self.num_entities = queries.num_entities
-        subjects, objects = queries.subjects[queries.answers.rows], queries.answers.columns
-        relations = queries.relations[queries.answers.rows]
+        subjects, relations, objects = queries.facts
         self.neighbours = _pattern(torch.unique(subjects * self.num_entities + objects), self.num_entities)
         is_fact = relations < queries.num_relations // 2
         order = torch.argsort(subjects[is_fact], stable=True)

@@ -47,9 +47,7 @@ class LinkedPairs:
 
     def __init__(self, queries: QueryIndex) -> None:
         self._queries = queries
-        subjects, relations = queries.subjects[queries.answers.rows], queries.relations[queries.answers.rows]
-        facts = torch.stack([subjects, relations, queries.answers.columns], dim=1)
-        self.excluding = excluding(facts, queries.num_entities, queries.num_relations)
+        self.excluding = excluding(torch.stack(queries.facts, dim=1), queries.num_entities, queries.num_relations)
 
     def silence_(self, scores: Tensor, subjects: Tensor, relations: Tensor) -> None:
         """Set to 0 the scores of entities that are linked to the subject by nothing but what excludes the relation.

@@ -27,9 +27,7 @@ KEPT_BY_LAYER, HELD_BY_LAYER = 7, 14
 
 def edges_from_subjects(queries: QueryIndex) -> TypedEdges:
     """The fact ``(s, r, o)`` as an edge of type ``r`` from ``s`` to ``o``: paths of a question begin at its subject."""
-    rows, objects = queries.answers.rows, queries.answers.columns
-    sources, types = queries.subjects[rows], queries.relations[rows]
-    return TypedEdges.sort(sources, types, objects, queries.num_entities, queries.num_relations)
+    return TypedEdges.sort(*queries.facts, queries.num_entities, queries.num_relations)
 
 
 class NBFLayer(nn.Module):

@@ -33,7 +33,9 @@ record here):
   the one chosen, whose training was repeated, to the same bits, for the record.
 - best [R], best [T] and the ensembles of the inductive table: asked with settings of an earlier search first, and again
   after new searches, by validation on the training graphs, with facts held out one by one and validations that know
-  fewer facts.
+  fewer facts; and a third time with what links say, and with PageRank that leaves out what links exclude as one more
+  member, both chosen on validation too.
+- NBFNet: asked before and after it was found that its authors also remove the facts between a subject and wrong answers.
 - The others were asked once, with the settings chosen.
 """
 

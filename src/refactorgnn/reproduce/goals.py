@@ -55,8 +55,9 @@ def _line(name: str, figures: list[float | None], mean: float | None = None) -> 
     known = [figure for figure in figures if figure is not None]
     if mean is None and len(known) == len(figures):
         mean = fmean(known)
-    return f"| {name} | {' | '.join(_text(figure) for figure in [*figures, mean])} |"
+    # A mean of many has a digit more: three would round what falls short of a goal up to it.
+    return f"| {name} | {' | '.join([*(_text(figure) for figure in figures), _text(mean, 4)])} |"
 
 
-def _text(figure: float | None) -> str:
-    return _MISSING if figure is None else f"{figure:.3f}"
+def _text(figure: float | None, digits: int = 3) -> str:
+    return _MISSING if figure is None else f"{figure:.{digits}f}"

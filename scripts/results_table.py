@@ -35,7 +35,7 @@ record here):
   after new searches, by validation on the training graphs, with facts held out one by one and validations that know
   fewer facts; and a third time with what links say, and with PageRank that leaves out what links exclude as one more
   member, both chosen on validation too.
-- NBFNet: asked before and after it was found that its authors also remove the facts between a subject and wrong answers.
+- NBFNet: asked before and after it was found that its authors remove the facts between a subject and wrong answers too.
 - The others were asked once, with the settings chosen.
 """
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import elu, leaky_relu, relu
+from torch_geometric.nn import RGCNConv
 
 from refactorgnn import UserError, load_pair
 from refactorgnn.data.graph import KnowledgeGraph
@@ -16,6 +17,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.evaluation import evaluate_ranking
 from refactorgnn.models import GAT, RGCN, NoPretrain, ReFactorGNN
+from refactorgnn.models.basis_conv import BasisConv
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import RandomFeatures, SignatureFeatures
 from refactorgnn.models.gnn import edges_of
@@ -75,6 +77,23 @@ def dense_rgcn_layer(layer, states: Tensor, facts: Tensor) -> Tensor:
             A[s, o] += relation == r
         result = result + A / A.sum(1, keepdim=True).clamp(min=1) @ states @ W
     return result
+
+
+def test_a_layer_of_rgcn_is_that_of_pyg_down_to_its_draws_and_derivatives() -> None:
+    """Ours sums in another order, for PyG's fills the gradients of all relations for each of them."""
+    facts, direction = indexed(FACTS), states_of().flip(0)
+    torch.manual_seed(4)
+    ours = BasisConv(DIM, 2 * NUM_RELATIONS, BASES)
+    torch.manual_seed(4)
+    theirs = RGCNConv(DIM, DIM, 2 * NUM_RELATIONS, num_bases=BASES)
+    assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
+    found = []
+    for layer, arguments in ((ours.double(), (facts,)), (theirs.double(), edges_of(facts))):
+        states = states_of().requires_grad_()
+        result = layer(states, *arguments)
+        learned = [states, layer.weight, layer.comp, layer.root, layer.bias]
+        found.append((result, *torch.autograd.grad(result, learned, direction)))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
 
 
 def dense_gat_layer(layer, embedding: Tensor, states: Tensor, facts: Tensor) -> Tensor:

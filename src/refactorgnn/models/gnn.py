@@ -1,4 +1,4 @@
-"""The baselines of the paper that compute entity states: no pretraining, R-GCN and GAT, on PyG's own convolutions.
+"""The baselines of the paper that compute entity states: no pretraining, R-GCN and GAT.
 
 All are :class:`~refactorgnn.models.encoder.StateEncoder`: features, facts and decoder are those of the ReFactor GNN, so
 that what differs is the layer alone. Unlike its, theirs have weights of their own: parameters grow with the depth.
@@ -17,6 +17,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import initial_relations
+from refactorgnn.models.basis_conv import BasisConv
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import Features
 from refactorgnn.scorers import make_scorer
@@ -109,21 +110,16 @@ class NoPretrain(_Baseline):
 class RGCN(_Baseline):
     r"""R-GCN (`Schlichtkrull et al., 2018 <https://arxiv.org/abs/1703.06103>`_) with basis decomposition.
 
-    A layer is PyG's ``RGCNConv``:
+    A layer is
 
     .. math::
         h'_s = W_0 h_s + b + \sum_r \frac{1}{|N_r(s)|} \sum_{o \in N_r(s)} W_r h_o,
         \qquad W_r = \textstyle\sum_b a_{rb} V_b,
 
     with ReLU and dropout between layers and neither after the last. ``L`` layers have
-    ``L ((B + 1) dim² + 2 |R| B + dim)`` parameters.
-
-    Cost: with bases ``RGCNConv`` never takes its ``segment_matmul`` path; it makes all ``2 |R|`` matrices ``W_r`` and
-    goes through the relations one by one, each with a pass over ``edge_type``, a mean of shape ``(|V|, dim)`` and its
-    product with ``W_r``. A layer hence takes ``2 |R| |V| dim²`` multiplications whatever the number of edges, and
-    training keeps the means: ``2 |R| |V| dim`` numbers. For FB15k-237 (2 · 237 relations, 14,541 entities,
-    544,230 edges) and ``dim=384`` these are 10.6 GB and 10¹² multiplications a layer, a task for a GPU; without
-    gradients one mean is held at a time. ``FastRGCNConv`` would hold ``|E| dim²`` numbers, 321 GB.
+    ``L ((B + 1) dim² + 2 |R| B + dim)`` parameters. The matrices ``W_r`` are never made
+    (:mod:`refactorgnn.models.basis_conv`): a layer takes ``B |V| dim²`` multiplications, and training keeps
+    ``(|Q| + B |V|) dim`` numbers.
 
     Args:
         relations: The relations; reciprocals are added.
@@ -152,23 +148,18 @@ class RGCN(_Baseline):
         init_scale: float = 0.1,
         seed: int = 0,
     ) -> None:
-        from torch_geometric.nn import RGCNConv  # slow to import, and few callers need it
-
         super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
         _check_at_least_one(num_layers=num_layers, num_bases=num_bases)
         self.dropout = dropout
         with drawn_from(combined_seed(seed, LAYERS)):
-            self.layers = nn.ModuleList(
-                RGCNConv(dim, dim, 2 * len(relations), num_bases=num_bases) for _ in range(num_layers)
-            )
+            self.layers = nn.ModuleList(BasisConv(dim, 2 * len(relations), num_bases) for _ in range(num_layers))
 
     def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
         """The states after all layers over ``queries``; shape ``(num_entities, dim)``."""
-        edge_index, edge_type = edges_of(queries)
         for number, layer in enumerate(self.layers):
             if number > 0:
                 states = dropout(relu(states), self.dropout, self.training)
-            states = layer(states, edge_index, edge_type)
+            states = layer(states, queries)
         return states
 
 

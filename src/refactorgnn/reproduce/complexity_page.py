@@ -59,8 +59,8 @@ _NOTES = """\
   |T|.
 - The paper counts the states in the memory, O(|V|d) for each layer that is kept. Here a ReFactor layer also keeps the
   vectors of its questions, O(|Q|d), and PyG's GAT a vector for each edge, O(|T|d). Never kept is the |Q| × |V| matrix.
-- PyG's R-GCN with bases goes through the relations one by one: 2|R||V|d² multiplications and 2|R||V|d numbers kept in a
-  layer, however many triples there are.
+- R-GCN with B bases takes B|V|d² multiplications and keeps (|Q| + B|V|)d numbers in a layer: sums over the facts come
+  first, and no matrix of a relation is ever made.
 - Parameters include the decoder's 2|R|d, which depend on L for no model. R-GCN's matrices are made of 4 bases, so that
   their number does not grow with |R|.
 - Each number of the |Q| × |V| matrix takes one exponential, whatever d is: below some hundreds, time grows less than d.

@@ -31,7 +31,7 @@ from refactorgnn.scorers import DotScorer
 _FORWARD_ARRAYS = 6
 _BACKWARD_ARRAYS = 12
 # The most chunks of products in a part. Backward, what is done with a part beside its products is some sixty small
-# kernels, and to launch them takes longer than the products of one chunk where d is small.
+# kernels, and to launch them can take longer than the products of one chunk where d is small.
 _FORWARD_CHUNKS = 1
 _BACKWARD_CHUNKS = 8
 

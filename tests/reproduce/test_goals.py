@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refactorgnn.reproduce.goals import _goals, goal_lines
+from refactorgnn.reproduce.goals import goal_lines, goals_by_table
 from refactorgnn.reproduce.records import Aggregate
 from refactorgnn.reproduce.tables import TABLES, Cell
 
@@ -13,7 +13,7 @@ from refactorgnn.reproduce.tables import TABLES, Cell
 def test_goals_are_of_the_columns_and_metrics_of_their_table(name: str) -> None:
     columns = {column.name for column in TABLES[name].columns}
     titles = {metric.title for metric in TABLES[name].metrics}
-    for title, goals in _goals()[name]["metrics"].items():
+    for title, goals in goals_by_table()[name]["metrics"].items():
         assert title in titles
         assert set(goals["goal"]) in (columns, set())
         assert set(goals["for scale"]) in (columns, set())

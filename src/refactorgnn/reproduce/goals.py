@@ -15,7 +15,8 @@ _MISSING = "–"
 
 
 @cache
-def _goals() -> dict[str, Any]:
+def goals_by_table() -> dict[str, Any]:
+    """What ``goals.json`` says of each table."""
     content: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
     return content
 
@@ -25,7 +26,7 @@ def goal_lines(table: Table, cells: list[Cell]) -> list[str]:
 
     A figure is the mean over the seeds; that of all columns is given only where each has one.
     """
-    about = _goals().get(table.name)
+    about = goals_by_table().get(table.name)
     if about is None:
         return []
     lines = [about["note"], ""]

@@ -29,6 +29,12 @@ class AskedFacts:
     questions: Tensor
     negatives: Tensor
 
+    @property
+    def candidates(self) -> Tensor:
+        """The truth and the wrong answers, the truth again where there are no more; ``(num_questions, 1 + …)``."""
+        truth = self.questions[:, 2:]
+        return torch.cat([truth, torch.where(self.negatives >= 0, self.negatives, truth)], dim=1)
+
     def share(self, rank: int, world_size: int) -> AskedFacts:
         """Every ``world_size``-th question."""
         return AskedFacts(self.questions[rank::world_size], self.negatives[rank::world_size])

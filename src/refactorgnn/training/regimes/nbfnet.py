@@ -29,9 +29,8 @@ class NBFNetRegime(AskingRegime):
         self.edges = edges_from_subjects(self.known.to(self.device))
 
     def total_loss(self, mine: AskedFacts, batch: AskedFacts) -> Tensor:  # noqa: D102
-        subjects, relations, truth = mine.questions.unbind(1)
-        candidates = torch.cat([truth[:, None], mine.negatives.clamp(min=0)], dim=1)
-        scores = self.model(self.edges_for(batch), subjects, relations, candidates)
+        subjects, relations, _ = mine.questions.unbind(1)
+        scores = self.model(self.edges_for(batch), subjects, relations, mine.candidates)
         return adversarial_loss(scores[:, 0], scores[:, 1:], mine.negatives >= 0, self.config.temperature)
 
     def edges_for(self, batch: AskedFacts) -> TypedEdges:
@@ -42,10 +41,9 @@ class NBFNetRegime(AskingRegime):
         """
         if not self.config.remove_one_hop:
             return without_facts(self.edges, batch.questions)
-        subjects, _, truth = batch.questions.unbind(1)
-        wrong = torch.where(batch.negatives >= 0, batch.negatives, truth[:, None])
-        candidates = torch.cat([truth[:, None], wrong], dim=1)
-        return without_links(self.edges, subjects[:, None].expand_as(candidates).flatten(), candidates.flatten())
+        candidates = batch.candidates
+        subjects = batch.questions[:, :1].expand_as(candidates)
+        return without_links(self.edges, subjects.flatten(), candidates.flatten())
 
 
 def adversarial_loss(truth: Tensor, others: Tensor, is_real: Tensor, temperature: float) -> Tensor:

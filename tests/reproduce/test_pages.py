@@ -81,8 +81,8 @@ def test_what_other_papers_report_is_shown_where_the_paper_shows_it() -> None:
     assert text is not None
     assert text.count("| NBFNet (published) | 0.948 | 0.905 |") == 1  # in the table of partial ranking
     assert "| best [T] | 2 | 4.0 | 8 |" in text  # members that are rows of the table themselves are counted there
-    assert "| other members of ensembles | 3 | 4.0 | 12 |" in text  # rules and walks have tables of their own
-    assert "| all | 7 | 4.0 | 28 |" in text
+    assert "| other members of ensembles | 4 | 4.0 | 16 |" in text  # rivals have a table of their own
+    assert "| all | 8 | 4.0 | 32 |" in text
 
 
 def test_a_figure_is_drawn_where_something_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

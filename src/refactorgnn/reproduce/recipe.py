@@ -12,7 +12,8 @@
         selected: [fb237_v1]             # where settings were searched on validation MRR; true: everywhere
         notes: What was tried, for the page.
       ensemble [T]:
-        members: [{row: ReFactorGNN(6) [T]}, {row: ReFactorGNN(6) [T], seed_offset: 100}]
+        # its own seed, 100 above it, and a slow row that all seeds share
+        members: [{row: ReFactorGNN(6) [T]}, {row: ReFactorGNN(6) [T], seed_offset: 100}, {row: NBFNet, seed: 0}]
 
 Settings are merged in that order: defaults, row, family, dataset; of each, those of the row that it is like come first.
 """
@@ -33,7 +34,7 @@ FOLDER = Path(__file__).parent / "recipes"
 RECIPES = ("paper", "best")
 _KEYS = ("description", "include", "defaults", "rows")
 _ROW_KEYS = ("like", "settings", "families", "datasets", "selected", "notes", "members")
-_MEMBER_KEYS = ("row", "seed_offset")
+_MEMBER_KEYS = ("row", "seed_offset", "seed")
 _REMEDY = "correct it"
 
 
@@ -44,10 +45,21 @@ def family_of(dataset: str) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an ensemble: a row of the same recipe, its seed so much above that of the ensemble."""
+    """A member of an ensemble: a row of the same recipe.
+
+    Args:
+        row: The row.
+        seed_offset: How far its seed is above that of the ensemble.
+        seed: Its seed, if it is the same one in the ensembles of all seeds.
+    """
 
     row: str
     seed_offset: int = 0
+    seed: int | None = None
+
+    def seed_in(self, ensemble_seed: int) -> int:
+        """The seed of the member in an ensemble of that seed."""
+        return ensemble_seed + self.seed_offset if self.seed is None else self.seed
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ class Recipe:
     def experiment(self, row: str, dataset: str, graph: str | None, seed: int) -> Experiment:
         """The experiment that a row is on a dataset."""
         members = tuple(
-            self.experiment(member.row, dataset, graph, seed + member.seed_offset) for member in self.rows[row].members
+            self.experiment(member.row, dataset, graph, member.seed_in(seed)) for member in self.rows[row].members
         )
         settings = {} if members else self.settings(row, dataset)
         return Experiment(dataset, graph, settings, seed, members, label=f"{row} on {dataset}, seed {seed}")
@@ -149,6 +161,8 @@ def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[s
     members = content.pop("members", ())
     for member in members:
         _check_keys(member, _MEMBER_KEYS, path, f"a member of row {name!r}")
+        if "seed" in member and "seed_offset" in member:
+            raise FileError(path, f"a member of row {name!r} has both 'seed' and 'seed_offset'", "leave one out")
     selected = content.pop("selected", False)
     row = RecipeRow(
         **{key: value for key, value in content.items() if value is not None},

@@ -12,8 +12,10 @@
         selected: [fb237_v1]             # where settings were searched on validation MRR; true: everywhere
         notes: What was tried, for the page.
       ensemble [T]:
-        # its own seed, 100 above it, and a slow row that all seeds share
-        members: [{row: ReFactorGNN(6) [T]}, {row: ReFactorGNN(6) [T], seed_offset: 100}, {row: NBFNet, seed: 0}]
+        members:
+          - {row: "ReFactorGNN(6) [T]"}
+          - {row: "ReFactorGNN(6) [T]", seed_offset: 100}   # with another seed
+          - {row: NBFNet, seed: 0, families: [WN18RR]}      # one run for the ensembles of all seeds, on WN18RR only
 
 Settings are merged in that order: defaults, row, family, dataset; of each, those of the row that it is like come first.
 """
@@ -34,7 +36,7 @@ FOLDER = Path(__file__).parent / "recipes"
 RECIPES = ("paper", "best")
 _KEYS = ("description", "include", "defaults", "rows")
 _ROW_KEYS = ("like", "settings", "families", "datasets", "selected", "notes", "members")
-_MEMBER_KEYS = ("row", "seed_offset", "seed")
+_MEMBER_KEYS = ("row", "seed_offset", "seed", "families")
 _REMEDY = "correct it"
 
 
@@ -51,11 +53,17 @@ class Member:
         row: The row.
         seed_offset: How far its seed is above that of the ensemble.
         seed: Its seed, if it is the same one in the ensembles of all seeds.
+        families: The families of datasets on which it is a member; None: on all.
     """
 
     row: str
     seed_offset: int = 0
     seed: int | None = None
+    families: tuple[str, ...] | None = None
+
+    def is_in(self, dataset: str) -> bool:
+        """Whether it is a member on that dataset."""
+        return self.families is None or family_of(dataset) in self.families
 
     def seed_in(self, ensemble_seed: int) -> int:
         """The seed of the member in an ensemble of that seed."""
@@ -138,17 +146,21 @@ class Recipe:
         by_family, by_dataset = about.families.get(family_of(dataset), {}), about.datasets.get(dataset, {})
         return self.defaults | about.settings | by_family | by_dataset
 
+    def members(self, row: str, dataset: str) -> list[Member]:
+        """The members of a row on a dataset; none if it is no ensemble."""
+        return [member for member in self.rows[row].members if member.is_in(dataset)]
+
     def experiment(self, row: str, dataset: str, graph: str | None, seed: int) -> Experiment:
         """The experiment that a row is on a dataset."""
         members = tuple(
-            self.experiment(member.row, dataset, graph, member.seed_in(seed)) for member in self.rows[row].members
+            self.experiment(member.row, dataset, graph, member.seed_in(seed)) for member in self.members(row, dataset)
         )
         settings = {} if members else self.settings(row, dataset)
         return Experiment(dataset, graph, settings, seed, members, label=f"{row} on {dataset}, seed {seed}")
 
     def is_selected(self, row: str, dataset: str) -> bool:
         """Whether the settings of a row on a dataset were selected by a search on validation data."""
-        selected, members = self.rows[row].selected, self.rows[row].members
+        selected, members = self.rows[row].selected, self.members(row, dataset)
         if members:
             return all(self.is_selected(member.row, dataset) for member in members)
         return selected if isinstance(selected, bool) else dataset in selected
@@ -167,13 +179,18 @@ def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[s
     row = RecipeRow(
         **{key: value for key, value in content.items() if value is not None},
         selected=selected if isinstance(selected, bool) else tuple(selected),
-        members=tuple(Member(**member) for member in members),
+        members=tuple(_member(member) for member in members),
     )
     if base is None:
         return row
     if base not in raw or base in (*met, name):
         raise FileError(path, f"row {name!r} is like {base!r}, which is no other row", _REMEDY)
     return row.over(_resolve(base, raw, path, (*met, name)))
+
+
+def _member(content: dict[str, Any]) -> Member:
+    families = content.get("families")
+    return Member(**content | {"families": None if families is None else tuple(families)})
 
 
 def _raw_rows(path: Path) -> dict[str, dict[str, Any]]:

@@ -15,8 +15,9 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from refactorgnn.ops import fused  # noqa: E402
 
-# Rows that are kept in registers, of odd and of aligned widths, and one that is read in parts.
-WIDTHS = [1, 7, 128, 131, 1000, 20_003]
+# Rows that are kept in registers, in one block or more, of odd and of aligned widths, just below and above a block; and
+# rows that one of the kernels, or both of them, read in parts.
+WIDTHS = [1, 7, 128, 131, 1000, 4_090, 4_096, 4_097, 14_541, 20_003, 65_600]
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

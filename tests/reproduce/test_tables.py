@@ -151,7 +151,7 @@ def test_tables_share_experiments(name: str) -> None:
     assert len(keys["depth"] & keys["inductive"]) == 8  # L = 3 and 6 of both models on both datasets
 
 
-@pytest.mark.parametrize(("dataset", "has_nbfnet"), [("fb237_v1", False), ("WN18RR_v1", True)])
+@pytest.mark.parametrize(("dataset", "has_nbfnet"), [("WN18RR_v2", False), ("WN18RR_v1", True)])
 def test_ensembles_share_members_with_neighbouring_seeds_and_a_slow_one_with_all(
     dataset: str, has_nbfnet: bool
 ) -> None:

@@ -2,8 +2,8 @@
 
 The products themselves are left to the library. Between them torch needs a pass over the ``|V|``-wide scores for each
 of the largest score, the difference, the exponential, the sum, the scale and the narrow copy for the next product; here
-it is one kernel, with a program for each row that keeps the row in registers where it fits, and reads it twice where it
-does not.
+it is one kernel, with a program for each row that keeps the row in registers where it fits, as it is, in blocks: an
+exponential is cheaper to take twice than a wide number is to keep. Wider rows are read twice.
 
 Only for GPUs; importing this module needs Triton, which torch brings along where it can use it.
 """
@@ -15,14 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# The widest row that a program keeps in registers, and the part of a wider one that it takes at a time.
-_WIDEST = 16_384
-_PART = 4_096
+# The widest rows that a program keeps in registers: of scores, and of scores and their gradients together.
+_WIDEST_SOFTMAX = 65_536
+_WIDEST_GRADIENTS = 16_384
 # Columns that may have been added to the real ones; a row kept in registers is written with them.
 _ALIGNED = 8
-# Numbers of a row that one warp of 32 threads takes, and the most warps of a program.
+# Numbers of a row that one warp of 32 threads takes.
 _PER_WARP = 1_024
-_MOST_WARPS = 8
 
 
 def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor:
@@ -35,9 +34,23 @@ def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor
         out: As ``scores``, of any float type; may be the same memory.
     """
     lse = torch.empty_like(scale)
-    block, options = _launch_options(num_real)
+    num_columns = scores.shape[1]
+    # A row that does not fit in few registers needs more threads, and these larger blocks.
+    block, most_warps = (4_096, 4) if num_columns <= 16_384 else (8_192, 16)
+    block = min(block, triton.next_power_of_2(num_columns))
+    num_blocks = triton.cdiv(num_real, block) if num_columns <= _WIDEST_SOFTMAX else 0
     _softmax_kernel[(scores.shape[0],)](
-        scores, scale, out, lse, scores.stride(0), out.stride(0), num_real, scores.shape[1], block, **options
+        scores,
+        scale,
+        out,
+        lse,
+        scores.stride(0),
+        out.stride(0),
+        num_real,
+        num_columns,
+        block,
+        num_blocks,
+        num_warps=max(1, min(most_warps, num_blocks * block // _PER_WARP)) if num_blocks else most_warps,
     )
     return lse
 
@@ -56,7 +69,9 @@ def score_gradients(
         num_real: The columns that count; in ``outs`` the others are 0.
         outs: Where the two results go, of one float type and one stride; may be ``(scores, grads)``.
     """
-    block, options = _launch_options(num_real)
+    width = num_real + _ALIGNED
+    keeps_row = width <= _WIDEST_GRADIENTS
+    block = triton.next_power_of_2(width) if keeps_row else 8_192
     _score_gradients_kernel[(scores.shape[0],)](
         scores,
         grads,
@@ -69,16 +84,9 @@ def score_gradients(
         num_real,
         scores.shape[1],
         block,
-        **options,
+        keeps_row,
+        num_warps=max(1, block // _PER_WARP) if keeps_row else 16,
     )
-
-
-def _launch_options(num_real: int) -> tuple[int, dict[str, int]]:
-    """The columns that a program takes at a time, whether these are all, and its warps."""
-    fits = num_real + _ALIGNED <= _WIDEST
-    block = triton.next_power_of_2(num_real + _ALIGNED) if fits else _PART
-    warps = max(1, min(_MOST_WARPS, block // _PER_WARP))
-    return block, {"KEEPS_ROW": fits, "num_warps": warps}
 
 
 @triton.jit
@@ -98,22 +106,35 @@ def _softmax_kernel(
     num_real,
     num_columns,
     BLOCK: tl.constexpr,
-    KEEPS_ROW: tl.constexpr,
+    NUM_BLOCKS: tl.constexpr,  # all of a row, which is kept; 0: read it twice
 ):
     row = tl.program_id(0).to(tl.int64)
     scores += row * scores_stride
     out += row * out_stride
     columns = tl.arange(0, BLOCK)
-    x = _read(scores, columns, num_real, -float("inf"))
-    if KEEPS_ROW:
-        largest = tl.max(x, 0)
-        E = tl.exp(x - largest)
-        normaliser = tl.sum(E, 0)
+    # Each of BLOCK lanes looks at its own columns, so that lanes meet only once.
+    if NUM_BLOCKS > 0:
+        kept = ()
+        for block in tl.static_range(NUM_BLOCKS - 1):
+            kept = kept + (tl.load(scores + block * BLOCK + columns),)  # type: ignore[assignment]  # noqa: RUF005
+        rest = (NUM_BLOCKS - 1) * BLOCK + columns
+        last = tl.load(scores + rest, mask=rest < num_real, other=-float("inf"))
+        heights = last.to(tl.float32)
+        for block in tl.static_range(NUM_BLOCKS - 1):
+            heights = tl.maximum(heights, kept[block].to(tl.float32))
+        largest = tl.max(heights, 0)
+        sums = tl.exp(last.to(tl.float32) - largest)
+        for block in tl.static_range(NUM_BLOCKS - 1):
+            sums += tl.exp(kept[block].to(tl.float32) - largest)
+        normaliser = tl.sum(sums, 0)
         factor = tl.load(scale + row) / normaliser
-        tl.store(out + columns, (E * factor).to(out.dtype.element_ty), mask=columns < num_columns)
+        for block in tl.static_range(NUM_BLOCKS - 1):
+            P = tl.exp(kept[block].to(tl.float32) - largest) * factor
+            tl.store(out + block * BLOCK + columns, P.to(out.dtype.element_ty))  # type: ignore[unreachable]
+        P = tl.exp(last.to(tl.float32) - largest) * factor
+        tl.store(out + rest, P.to(out.dtype.element_ty), mask=rest < num_columns)
     else:
-        # Each of BLOCK lanes keeps the largest of its own columns, so that lanes meet only once.
-        heights = x
+        heights = _read(scores, columns, num_real, -float("inf"))
         sums = tl.full((BLOCK,), 1.0, tl.float32)
         for start in range(BLOCK, num_real, BLOCK):
             x = _read(scores, start + columns, num_real, -float("inf"))

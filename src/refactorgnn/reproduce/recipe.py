@@ -15,7 +15,7 @@
         members:
           - {row: "ReFactorGNN(6) [T]"}
           - {row: "ReFactorGNN(6) [T]", seed_offset: 100}   # with another seed
-          - {row: NBFNet, seed: 0, families: [WN18RR]}      # one run for the ensembles of all seeds, on WN18RR only
+          - {row: NBFNet, seed: 0, datasets: [WN18RR_v1]}   # one run for the ensembles of all seeds, there only
 
 Settings are merged in that order: defaults, row, family, dataset; of each, those of the row that it is like come first.
 """
@@ -36,7 +36,7 @@ FOLDER = Path(__file__).parent / "recipes"
 RECIPES = ("paper", "best")
 _KEYS = ("description", "include", "defaults", "rows")
 _ROW_KEYS = ("like", "settings", "families", "datasets", "selected", "notes", "members")
-_MEMBER_KEYS = ("row", "seed_offset", "seed", "families")
+_MEMBER_KEYS = ("row", "seed_offset", "seed", "datasets")
 _REMEDY = "correct it"
 
 
@@ -53,17 +53,17 @@ class Member:
         row: The row.
         seed_offset: How far its seed is above that of the ensemble.
         seed: Its seed, if it is the same one in the ensembles of all seeds.
-        families: The families of datasets on which it is a member; None: on all.
+        datasets: Where it is a member; None: on all.
     """
 
     row: str
     seed_offset: int = 0
     seed: int | None = None
-    families: tuple[str, ...] | None = None
+    datasets: tuple[str, ...] | None = None
 
     def is_in(self, dataset: str) -> bool:
         """Whether it is a member on that dataset."""
-        return self.families is None or family_of(dataset) in self.families
+        return self.datasets is None or dataset in self.datasets
 
     def seed_in(self, ensemble_seed: int) -> int:
         """The seed of the member in an ensemble of that seed."""
@@ -189,8 +189,8 @@ def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[s
 
 
 def _member(content: dict[str, Any]) -> Member:
-    families = content.get("families")
-    return Member(**content | {"families": None if families is None else tuple(families)})
+    datasets = content.get("datasets")
+    return Member(**content | {"datasets": None if datasets is None else tuple(datasets)})
 
 
 def _raw_rows(path: Path) -> dict[str, dict[str, Any]]:

@@ -200,6 +200,7 @@ LEARNED = ["active forgetting resets to its features and cannot learn them", "ch
     ("options", "fragments"),
     [
         ("refactor --features signature --draws 3", ["setting draws=3 needs random features: leave it out"]),
+        ("gat --features text --feature-scale 2", ["setting feature_scale=2.0 needs random features: leave it out"]),
         ("refactor --layers inf --draws 3", ["setting draws=3 needs a finite depth: leave it out"]),
         ("refactor --layers inf --learned-steps", ["setting learned_steps=True needs a finite depth"]),
         ("refactor --layers inf --regime unrolled", ["setting regime='unrolled' needs a finite depth"]),

@@ -46,7 +46,7 @@ def test_failures_are_named_and_the_exit_code_tells(recipe: Recipe, cli: Cli, tm
     path.write_text(path.read_text(encoding="utf-8").replace("{features: signature}", "{alpha: 1.0e+38}"))
     command = ("reproduce", "small", "--rows", "noise,counts", "--seeds", "1", "--out", tmp_path)
     for _ in range(2):
-        outcome = cli(*command, "--accelerator", "cpu")
+        outcome = cli(*command, "--device", "cpu")  # another word for --accelerator
         assert outcome.code == 1
         failed = [line for line in outcome.err.splitlines() if line.startswith("failed: ")]
         assert len(failed) == 1

@@ -47,7 +47,13 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = NUM_SEEDS,
     jobs: Annotated[int, typer.Option(help="Experiments side by side, in processes that share a device.")] = 1,
     accelerator: Annotated[
-        str, typer.Option(metavar="auto|cpu|gpu|cuda|mps", help="Where to compute; auto: on the best there is.")
+        str,
+        typer.Option(
+            "--accelerator",
+            "--device",
+            metavar="auto|cpu|gpu|cuda|mps",
+            help="Where to compute; auto: on the best there is.",
+        ),
     ] = "auto",
     out: Annotated[Path, typer.Option(help="The folder of records, and of runs while they last.")] = Path("results"),
     pages: Annotated[

@@ -20,6 +20,7 @@ from refactorgnn.errors import joined_names
 from refactorgnn.seeds import PROJECTION, SIGNATURE, combined_seed
 
 FEATURES = ("random", "text", "signature")
+RANDOM_SCALE = 1e-3
 
 
 class Features(nn.Module, ABC):
@@ -47,15 +48,16 @@ class Features(nn.Module, ABC):
 
 
 class RandomFeatures(Features):
-    """Gaussian noise, small: the first layer then takes its direction from the graph alone.
+    """Gaussian noise.
 
     Args:
         dim: The width.
-        scale: The standard deviation.
+        scale: The standard deviation. Where it is small, the first step of a ReFactor GNN takes its direction from the
+            graph alone; a layer whose output is as small as its input learns next to nothing from it.
         seed: The seed, together with the number of the draw.
     """
 
-    def __init__(self, dim: int, scale: float = 1e-3, seed: int = 0) -> None:
+    def __init__(self, dim: int, scale: float = RANDOM_SCALE, seed: int = 0) -> None:
         super().__init__()
         self.dim, self.scale, self.seed = dim, scale, seed
         self._held: dict[int, Tensor] = {}
@@ -190,7 +192,13 @@ def feature_names(names: str) -> list[str]:
 
 
 def make_features(
-    names: str, dim: int, graph: KnowledgeGraph, *, encoder: str | None = None, seed: int = 0
+    names: str,
+    dim: int,
+    graph: KnowledgeGraph,
+    *,
+    encoder: str | None = None,
+    random_scale: float = RANDOM_SCALE,
+    seed: int = 0,
 ) -> Features:
     """The features of a name such as ``"text"`` or ``"signature+random"``.
 
@@ -199,12 +207,13 @@ def make_features(
         dim: The width.
         graph: The graph to train on.
         encoder: The name or folder of the sentence encoder of ``text``, the bundled one if not given.
+        random_scale: The standard deviation of ``random``.
         seed: The seed.
     """
     parts: list[Features] = []
     for name in feature_names(names):
         if name == "random":
-            parts.append(RandomFeatures(dim, seed=seed))
+            parts.append(RandomFeatures(dim, random_scale, seed))
         elif name == "signature":
             parts.append(SignatureFeatures(2 * graph.num_relations, dim, seed=seed))
         else:

@@ -50,7 +50,7 @@ def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor
         num_columns,
         block,
         num_blocks,
-        num_warps=max(1, min(most_warps, num_blocks * block // _PER_WARP)) if num_blocks else most_warps,
+        num_warps=max(1, min(most_warps, num_columns // _PER_WARP)),
     )
     return lse
 
@@ -71,7 +71,7 @@ def score_gradients(
     """
     width = num_real + _ALIGNED
     keeps_row = width <= _WIDEST_GRADIENTS
-    block = triton.next_power_of_2(width) if keeps_row else 8_192
+    block = triton.next_power_of_2(width) if keeps_row else 4_096
     _score_gradients_kernel[(scores.shape[0],)](
         scores,
         grads,
@@ -85,7 +85,7 @@ def score_gradients(
         scores.shape[1],
         block,
         keeps_row,
-        num_warps=max(1, block // _PER_WARP) if keeps_row else 16,
+        num_warps=max(1, min(8, block // _PER_WARP)),
     )
 
 

@@ -21,6 +21,7 @@ _ADDED_LATER = {
     "validation_negatives": 0,
     "neighbours": "any",
     "links": False,
+    "feature_scale": 1e-3,
 }
 
 
@@ -72,6 +73,8 @@ class Experiment:
         if self.members:
             return content | {"members": [member.key for member in self.members]}
         settings = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
+        if "random" not in settings.get("features", "").split("+"):
+            settings.pop("feature_scale", None)  # says nothing
         return content | {"settings": dict(settings.items() - _ADDED_LATER.items())}
 
     @property

@@ -176,4 +176,11 @@ def _ppr(config: PPRConfig, graph: KnowledgeGraph) -> PersonalisedPageRank:
 
 
 def _features(config: FeatureConfig, graph: KnowledgeGraph) -> Features:
-    return make_features(config.features, config.dim, graph, encoder=config.text_encoder or None, seed=config.seed)
+    return make_features(
+        config.features,
+        config.dim,
+        graph,
+        encoder=config.text_encoder or None,
+        random_scale=config.feature_scale,
+        seed=config.seed,
+    )

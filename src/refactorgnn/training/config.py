@@ -164,6 +164,7 @@ class FeatureConfig(TrainConfig):
     features: Annotated[str, Field(description="Where states start: random, text, signature, joined with +.")] = (
         "random"
     )
+    feature_scale: Annotated[float, Field(gt=0, description="Standard deviation of random features.")] = 1e-3
     text_encoder: Annotated[
         str, Field(description="Sentence-transformers model that reads texts; empty: all-MiniLM-L6-v2.")
     ] = ""
@@ -180,6 +181,12 @@ class FeatureConfig(TrainConfig):
                 f"setting text_encoder is {self.text_encoder!r}, but features {self.features!r} read no texts: "
                 "add text to the features, or leave it out."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_drawn(self) -> FeatureConfig:
+        if "random" not in self.features.split("+"):
+            refuse_changed(self, ("feature_scale",), "needs random features")
         return self
 
 
@@ -268,6 +275,8 @@ class MessagePassingConfig(EncoderConfig):
 class GNNConfig(MessagePassingConfig):
     """What the message-passing rivals share; an epoch is ``steps_per_epoch`` steps over the whole graph."""
 
+    # A layer is no gradient step here but scales with its input: from small features it would hardly learn.
+    feature_scale: Annotated[float, Field(gt=0)] = 1.0
     layers: Annotated[int, Field(ge=1)] = 3
 
 

@@ -35,6 +35,15 @@ def wide_scores(num_rows: int, num_real: int, scale: float) -> Tensor:
     return scores
 
 
+@pytest.mark.parametrize("num_columns", [8, 1_000, 1_024, 1_600, 3_072, 4_096, 6_000, 16_384, 16_392, 40_944, 10**6])
+def test_launches_are_ones_that_a_gpu_takes(num_columns: int) -> None:
+    """Blocks and warps are powers of 2, which an interpreter does not care about."""
+    block, num_warps = fused.softmax_launch(num_columns)
+    assert block.bit_count() == num_warps.bit_count() == 1
+    assert block % 8 == 0  # blocks end where added columns do
+    assert 1 <= num_warps <= 32
+
+
 @pytest.mark.parametrize("narrow_scores", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("num_real", WIDTHS)

@@ -18,6 +18,8 @@ from torch import Tensor
 # The widest rows that a program keeps in registers: of scores, and of scores and their gradients together.
 _WIDEST_SOFTMAX = 65_536
 _WIDEST_GRADIENTS = 16_384
+# Rows wider than that are shared by more threads.
+_MANY_COLUMNS = 16_384
 # Columns that may have been added to the real ones; a row kept in registers is written with them.
 _ALIGNED = 8
 # Numbers of a row that one warp of 32 threads takes.
@@ -35,9 +37,7 @@ def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor
     """
     lse = torch.empty_like(scale)
     num_columns = scores.shape[1]
-    # A row that does not fit in few registers needs more threads, and these larger blocks.
-    block, most_warps = (4_096, 4) if num_columns <= 16_384 else (8_192, 16)
-    block = min(block, triton.next_power_of_2(num_columns))
+    block, num_warps = softmax_launch(num_columns)
     num_blocks = triton.cdiv(num_real, block) if num_columns <= _WIDEST_SOFTMAX else 0
     _softmax_kernel[(scores.shape[0],)](
         scores,
@@ -50,9 +50,20 @@ def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor
         num_columns,
         block,
         num_blocks,
-        num_warps=max(1, min(most_warps, num_columns // _PER_WARP)),
+        num_warps=num_warps,
     )
     return lse
+
+
+def softmax_launch(num_columns: int) -> tuple[int, int]:
+    """The columns of a block, and the warps of a program: powers of 2, chosen by what is fastest on an H200.
+
+    A row that does not fit in the registers of few threads needs more of them, and these larger blocks.
+    """
+    if num_columns > _MANY_COLUMNS:
+        return 8_192, 16
+    block = min(4_096, triton.next_power_of_2(num_columns))
+    return block, max(1, block // _PER_WARP)
 
 
 def score_gradients(

@@ -186,7 +186,8 @@ class FeatureConfig(TrainConfig):
     @model_validator(mode="after")
     def _something_is_drawn(self) -> FeatureConfig:
         if "random" not in self.features.split("+"):
-            refuse_changed(self, ("feature_scale",), "needs random features")
+            names = [name for name in ("feature_scale", "draws") if name in type(self).model_fields]
+            refuse_changed(self, names, "needs random features")
         return self
 
 
@@ -215,12 +216,6 @@ class EncoderConfig(FeatureConfig):
     init_scale: Annotated[float, Field(gt=0)] = 0.1
     validate_every: Annotated[int, Field(ge=1)] = 10
     draws: Annotated[int, Field(ge=1, description="Random draws of the features averaged when answering.")] = 1
-
-    @model_validator(mode="after")
-    def _draws_differ(self) -> EncoderConfig:
-        if "random" not in self.features.split("+"):
-            refuse_changed(self, ("draws",), "needs random features")
-        return self
 
 
 class NoPretrainConfig(EncoderConfig):

@@ -167,7 +167,7 @@ def test_a_layer_under_autocast_is_close_to_the_exact_one(scorer: str, n_term: s
 
 @pytest.mark.parametrize("name", ["lookup", "layerwise", "unrolled", "parts", "inf", "forgetting", "gat", "ladies"])
 def test_every_regime_trains_in_mixed_precision(name: str, tiny: Path, tmp_path: Path) -> None:
-    settings = {**TRAININGS[name], "dropout": 0.0, "epochs": 4, "validate_every": 4, "learning_rate": 0.1}
+    settings = {**TRAININGS[name], "dropout": 0.0, "epochs": 4, "validate_every": 4, "learning_rate": 0.03}
     losses = []
     for precision in ("bf16-mixed", "32-true"):
         run = refactorgnn.train(tiny, out=tmp_path / precision, progress=False, precision=precision, **settings)

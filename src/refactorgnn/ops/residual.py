@@ -53,8 +53,8 @@ def add_at(matrix: Tensor, pattern: SparsePattern, values: Tensor) -> Tensor:
 
 
 def scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
-    """The rows times a factor each, in the type of the rows."""
-    return (rows * factors).to(rows.dtype)
+    """The rows times a factor each, in the type of the rows: multiplied in the wider type, written once."""
+    return torch.mul(rows, factors, out=torch.empty_like(rows))
 
 
 def _score_dtype(factor: Tensor) -> torch.dtype:

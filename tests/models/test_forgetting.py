@@ -96,9 +96,10 @@ def test_each_epoch_is_a_life_from_the_features_with_a_new_optimiser(
             (-torch.log_softmax(scores, dim=1)[torch.arange(len(s)), o].mean()).backward()
             steps.step()
         got = live(regime, epoch)
-        # Adam and AdaGrad divide by what may be tiny: a few numbers of rounding differ.
-        torch.testing.assert_close(got, table.detach(), rtol=1e-3, atol=1e-3)
-        assert (got - table.detach()).abs().mean() < 1e-5
+        # Adam and AdaGrad divide by what may be tiny: a few numbers of rounding differ, on some processors by more.
+        difference = (got - table.detach()).abs()
+        assert difference.quantile(0.99) < 1e-4
+        assert difference.mean() < 1e-5
     assert not torch.equal(live(regime, 1), live(regime, 2))
     assert torch.equal(live(regime, 2), live(regime, 2))
 

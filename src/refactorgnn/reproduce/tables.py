@@ -65,7 +65,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: the dataset that is trained on, the graph that is asked about (None: the same), and a title of its own."""
+    """A column: what is trained on, the graph that is asked about (None: the same), and a title of its own."""
 
     dataset: str
     graph: str | None = None

@@ -32,5 +32,19 @@ def test_a_mean_is_given_where_every_column_has_a_figure() -> None:
     assert "| goal | 0.950 | 0.475 | 0.370 | 0.5983 |" in lines
     assert "| DistMult | 0.100 | 0.200 | 0.600 | 0.3000 |" in lines
     assert "| R-GCN | 0.100 | – | 0.400 | – |" in lines
-    assert not any(line.startswith("| ReFactorGNN") for line in lines)  # measured in one column of three
+    assert "| ReFactorGNN(inf) | 0.100 | – | – | – |" in lines
     assert goal_lines(TABLES["ablation"], []) == []
+
+
+def test_a_row_with_figures_in_few_columns_is_left_out() -> None:
+    table = TABLES["inductive"]
+    metric = next(one for one in table.metrics if one.title == "Hits@10, full ranking")
+    columns = {"best [R]": 4, "best [T]": 3}  # of twelve
+    cells = [
+        Cell(row, column, metric, Aggregate.of([0.5]), None)
+        for row in table.rows
+        for column in table.columns[: columns.get(row.name, 0)]
+    ]
+    shown = [line.split(" | ")[0] for line in goal_lines(table, cells)]
+    assert "| best [R]" in shown
+    assert "| best [T]" not in shown

@@ -34,10 +34,10 @@ record here):
 - best [R], best [T] and the ensembles of the inductive table: asked with settings of an earlier search first, and again
   after new searches, by validation on the training graphs, with facts held out one by one and validations that know
   fewer facts; and a third time with what links say, and with PageRank that leaves out what links exclude as one more
-  member, both chosen on validation too. The ensembles of WN18RR_v1 and v4 were asked a fourth time, with a run of NBFNet as
-  one more member, after they were known to be below the paper's figures; its weight is chosen on validation.
-- ReFactorGNN(3) and (6) [T] of recipe `paper` on fb237_v1: asked with settings that no search had chosen, and again with
-  those that a search chose, which are worse there.
+  member, both chosen on validation too. The ensembles of WN18RR_v1 and v4 were asked a fourth time, with a run of
+  NBFNet as one more member, after they were known to be below the paper's figures; its weight is chosen on validation.
+- ReFactorGNN(3) and (6) [T] of recipe `paper` on fb237_v1: asked with settings that no search had chosen, and again
+  with those that a search chose, which are worse there.
 - NBFNet: asked before and after it was found that its authors remove the facts between a subject and wrong answers too.
 - The others were asked once, with the settings chosen.
 """

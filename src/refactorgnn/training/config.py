@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from refactorgnn.errors import FileError, UserError, joined_names, unknown_name
 from refactorgnn.layers import N3Weighting, Optimizer
 from refactorgnn.likelihood import NTerm
-from refactorgnn.models.features import feature_names
+from refactorgnn.models.features import RANDOM_SCALE, feature_names
 from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
@@ -164,7 +164,7 @@ class FeatureConfig(TrainConfig):
     features: Annotated[str, Field(description="Where states start: random, text, signature, joined with +.")] = (
         "random"
     )
-    feature_scale: Annotated[float, Field(gt=0, description="Standard deviation of random features.")] = 1e-3
+    feature_scale: Annotated[float, Field(gt=0, description="Standard deviation of random features.")] = RANDOM_SCALE
     text_encoder: Annotated[
         str, Field(description="Sentence-transformers model that reads texts; empty: all-MiniLM-L6-v2.")
     ] = ""

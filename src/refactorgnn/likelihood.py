@@ -14,6 +14,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.ops import Impl, edge_dots, logsumexp, residual_products, sum_neighbours
 from refactorgnn.ops.sampled import CandidateSample
+from refactorgnn.row_work import row_kernels
 from refactorgnn.scorers import DotScorer, Scorer
 
 NTerm = Literal["exact", "paper", "none"]
@@ -72,7 +73,9 @@ def log_likelihood_gradient(
         return autograd_path.log_likelihood_gradient(scorer, states, relations, queries, n_term, memory_budget)
     place = "cuda" if states.is_cuda else "cpu"
     query_bytes = states.shape[1] * states.element_size()
-    is_whole = queries.num_queries * query_bytes <= _MOST_BYTES[place] or dropout_rate > 0
+    is_small = queries.num_queries * query_bytes <= _MOST_BYTES[place]
+    # Where kernels do what is done query by query, they are faster than the composition whatever the size.
+    is_whole = (is_small and row_kernels(scorer, states, relations) is None) or dropout_rate > 0
     at_once = max(1, _PART_BYTES[place] // query_bytes)
     if not is_whole and n_term == "exact" and impl == "chunked" and num_samples is None:
         return streamed.log_likelihood_gradient(scorer, states, relations, queries, memory_budget)

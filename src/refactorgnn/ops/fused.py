@@ -26,16 +26,16 @@ _ALIGNED = 8
 _PER_WARP = 1_024
 
 
-def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor:
-    """Make the probabilities of each row, times a factor, in the type of ``out``; returns its ``logsumexp``.
+def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor, lse: Tensor) -> None:
+    """Make the probabilities of each row, times a factor, in the type of ``out``, and the row's ``logsumexp``.
 
     Args:
         scores: Shape ``(num_rows, num_columns)``, of any float type up to float32, rows not broken up in memory.
         num_real: The columns that count; in ``out`` the others are 0, whatever their scores.
         scale: A factor for each row, float32.
         out: As ``scores``, of any float type; may be the same memory.
+        lse: One number for each row, float32, to be filled.
     """
-    lse = torch.empty_like(scale)
     num_columns = scores.shape[1]
     block, num_warps = softmax_launch(num_columns)
     num_blocks = triton.cdiv(num_real, block) if num_columns <= _WIDEST_SOFTMAX else 0
@@ -52,7 +52,6 @@ def softmax(scores: Tensor, num_real: int, scale: Tensor, out: Tensor) -> Tensor
         num_blocks,
         num_warps=num_warps,
     )
-    return lse
 
 
 def softmax_launch(num_columns: int) -> tuple[int, int]:
@@ -98,6 +97,32 @@ def score_gradients(
         keeps_row,
         num_warps=max(1, min(8, block // _PER_WARP)),
     )
+
+
+def target_shares(
+    base: Tensor, target_scores: Tensor, rows: Tensor, weights: Tensor | None, total: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The derivative of ``Σ w softplus(base_i − score)`` over targets, by ``base`` and, over that, by the scores.
+
+    Args:
+        base: ``b``, for each row, float32.
+        target_scores: The score of each target.
+        rows: The row of each target.
+        weights: ``w``, how much each target counts; None: 1.
+        total: The sum is added to it; float32, a single number.
+
+    Returns:
+        For each row the sum of its shares ``w σ(b_i − score)``, float32; for each target minus its share of that sum.
+    """
+    row_shares, values = torch.zeros_like(base), torch.empty_like(target_scores, dtype=torch.float32)
+    grid, block = (triton.cdiv(len(rows), _PER_WARP),), _PER_WARP
+    if len(rows):
+        given = target_scores if weights is None else weights
+        _target_shares_kernel[grid](
+            base, target_scores, rows, given, total, values, row_shares, len(rows), weights is not None, block
+        )
+        _divide_kernel[grid](values, row_shares, rows, len(rows), block)
+    return row_shares, values
 
 
 @triton.jit
@@ -207,3 +232,42 @@ def _score_gradients_kernel(
             S = P * (M - level)
             tl.store(scaled_out + place, (P * factor).to(scaled_out.dtype.element_ty), mask=place < num_columns)
             tl.store(gradient_out + place, S.to(gradient_out.dtype.element_ty), mask=place < num_columns)
+
+
+@triton.jit
+def _target_shares_kernel(
+    base,
+    target_scores,
+    rows,
+    weights,
+    total,
+    values,
+    row_shares,
+    num_targets,
+    WEIGHTED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < num_targets
+    row = tl.load(rows + place, mask=mask, other=0)
+    gap = tl.load(base + row, mask=mask, other=0.0) - _read(target_scores, place, num_targets, 0.0)
+    small = tl.exp(-tl.abs(gap))
+    loss = tl.maximum(gap, 0.0) + tl.log(1.0 + small)
+    share = tl.where(gap >= 0, 1.0, small) / (1.0 + small)
+    if WEIGHTED:
+        weight = _read(weights, place, num_targets, 0.0)
+        loss *= weight
+        share *= weight
+    tl.atomic_add(total, tl.sum(tl.where(mask, loss, 0.0), 0), sem="relaxed")
+    tl.atomic_add(row_shares + row, share, mask=mask, sem="relaxed")
+    tl.store(values + place, share, mask=mask)
+
+
+@triton.jit
+def _divide_kernel(values, row_shares, rows, num_targets, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < num_targets
+    row = tl.load(rows + place, mask=mask, other=0)
+    share = tl.load(values + place, mask=mask, other=0.0)
+    of_row = tl.load(row_shares + row, mask=mask, other=1.0)
+    tl.store(values + place, -share / tl.maximum(of_row, 1e-30), mask=mask)

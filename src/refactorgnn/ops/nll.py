@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 
 from refactorgnn.ops import chunked, passes
 from refactorgnn.ops.precision import mixed_precision
-from refactorgnn.ops.residual import LEAST_WEIGHT, add_at, scaled_rows
+from refactorgnn.ops.residual import LEAST_WEIGHT, add_at, at, flat, scaled_rows
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
 # |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, P and a copy of P.
@@ -148,7 +148,7 @@ class _FilteredLikelihood(torch.autograd.Function):
     ) -> Tensor:
         dtype, keys = chunked.accumulation_dtype(queries), chunked.Keys(candidates)
         total = queries.new_zeros((), dtype=dtype)
-        grad_queries = queries.new_empty(queries.shape, dtype=dtype)
+        grad_queries = torch.empty_like(queries)
         grad_candidates = keys.zeros(dtype)
         grad_values = None if values is None else torch.empty_like(values)
         rows = chunked.rows_within(
@@ -160,24 +160,19 @@ class _FilteredLikelihood(torch.autograd.Function):
             if values is not None and places is not None:
                 beside, edges = places.slice_rows(chunk), places.edges_of(chunk)
                 add_at(scores, beside, values[edges])
-            target_scores = scores[asked.rows, asked.columns]
-            scores.index_put_((hidden.rows, hidden.columns), scores.new_full((), _HIDDEN))
+            target_scores = at(scores, asked)
+            flat(scores).index_fill_(0, hidden.places(scores.stride(0)), _HIDDEN)
             P, base = passes.softmax(scores, keys.num_real, q.dtype)
-            gap = base[asked.rows] - target_scores
-            loss, share = softplus(gap), gap.sigmoid()
-            if weights is not None:
-                counted = weights[targets.edges_of(chunk)].to(dtype)
-                loss, share = loss * counted, share * counted
-            total += loss.sum()
-            weight = torch.zeros_like(base).index_add_(0, asked.rows, share)
+            counted = None if weights is None else weights[targets.edges_of(chunk)].to(dtype)
+            weight, shares = _target_shares(base, target_scores, asked.rows, counted, total)
             # diag(w) (P − Σ/w): the factor of each row goes into what is d wide, not |V| wide.
-            add_at(P, asked, -share / weight.clamp(min=LEAST_WEIGHT)[asked.rows])
+            add_at(P, asked, shares)
             if grad_values is not None:
-                grad_values[edges] = P[beside.rows, beside.columns].to(grad_values.dtype) * weight[beside.rows]
-            grad_queries[chunk] = chunked.matmul(P, keys.padded).mul_(weight[:, None])
+                grad_values[edges] = at(P, beside).to(grad_values.dtype) * weight[beside.rows]
+            torch.mul(chunked.matmul(P, keys.padded), weight[:, None], out=grad_queries[chunk])
             chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight[:, None]))
         grad_candidates = grad_candidates[: keys.num_real]
-        ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype), grad_values)
+        ctx.save_for_backward(grad_queries, grad_candidates.to(candidates.dtype), grad_values)
         return total
 
     @staticmethod
@@ -185,6 +180,22 @@ class _FilteredLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if gradient is None else grad * gradient for gradient in ctx.saved_tensors)
         return *scaled, None, None, None, None, None
+
+
+def _target_shares(
+    base: Tensor, target_scores: Tensor, rows: Tensor, weights: Tensor | None, total: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``w`` and the numbers of ``−Σ/w``; adds the loss to ``total``."""
+    kernels = passes.kernels_for(base)
+    if kernels is not None:
+        return kernels.target_shares(base, target_scores, rows, weights, total)  # type: ignore[no-any-return]
+    gap = base[rows] - target_scores
+    loss, share = softplus(gap), gap.sigmoid()
+    if weights is not None:
+        loss, share = loss * weights, share * weights
+    total += loss.sum()
+    row_shares = torch.zeros_like(base).index_add_(0, rows, share)
+    return row_shares, -share / row_shares.clamp(min=LEAST_WEIGHT)[rows]
 
 
 def _summed(counts: Tensor, lse: Tensor, positive: Tensor) -> Tensor:

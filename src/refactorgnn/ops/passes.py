@@ -15,13 +15,27 @@ def kernels_for(scores: Tensor) -> ModuleType | None:
     return _kernels() if scores.is_cuda and scores.dtype != torch.float64 else None
 
 
-@cache
+def row_kernels_for(states: Tensor) -> ModuleType | None:
+    """:mod:`refactorgnn.ops.fused_rows` where it can be used, which is on a GPU in float32, or None."""
+    if not states.is_cuda or states.dtype != torch.float32 or not _has_triton():
+        return None
+    from refactorgnn.ops import fused_rows
+
+    return fused_rows
+
+
 def _kernels() -> ModuleType | None:
-    if find_spec("triton") is None:  # torch was built without it
+    if not _has_triton():
         return None
     from refactorgnn.ops import fused
 
     return fused
+
+
+@cache
+def _has_triton() -> bool:
+    """Not where torch was built without it."""
+    return find_spec("triton") is not None
 
 
 def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -36,7 +50,10 @@ def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, 
     kernels = kernels_for(scores)
     if kernels is not None:
         P = scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
-        return P, kernels.softmax(scores, num_real, scores.new_ones(scores.shape[0]), P)
+        scale = torch.ones(scores.shape[0], device=scores.device)
+        lse = torch.empty_like(scale)
+        kernels.softmax(scores, num_real, scale, P, lse)
+        return P, lse
     scores[:, num_real:].fill_(-torch.inf)
     P = torch.softmax(scores, dim=1)
     # Read off the largest probability, which is at least 1/|V| and so never underflows: no second pass of exponentials.

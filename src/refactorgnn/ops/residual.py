@@ -16,6 +16,7 @@ wide matrices once. ``D`` and ``S̄`` are kept row after row for that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,11 +45,19 @@ def residual_products(
     return outputs
 
 
+def flat(matrix: Tensor) -> Tensor:
+    """The numbers of a matrix, and those between its rows, as they lie in memory; no row is broken up there."""
+    return matrix.as_strided(((matrix.shape[0] - 1) * matrix.stride(0) + matrix.shape[1],), (1,))
+
+
+def at(matrix: Tensor, pattern: SparsePattern) -> Tensor:
+    """``matrix[i, o]`` for each edge ``(i, o)`` of the pattern."""
+    return flat(matrix).index_select(0, pattern.places(matrix.stride(0)))
+
+
 def add_at(matrix: Tensor, pattern: SparsePattern, values: Tensor) -> Tensor:
     """``matrix[i, o] += value`` for each edge ``(i, o)`` of the pattern, in place; no row is broken up in memory."""
-    stride = matrix.stride(0)
-    flat = matrix.as_strided(((matrix.shape[0] - 1) * stride + matrix.shape[1],), (1,))
-    flat.index_add_(0, pattern.rows * stride + pattern.columns, values.to(matrix.dtype))
+    flat(matrix).index_add_(0, pattern.places(matrix.stride(0)), values.to(matrix.dtype))
     return matrix
 
 
@@ -69,25 +78,47 @@ def _bytes_per_query(keys: chunked.Keys, buffers: int) -> int:
     return buffers * keys.num_real * _score_dtype(keys.padded).itemsize
 
 
-class _Facts:
-    """``A`` and ``c``, chunk by chunk."""
+@dataclass(frozen=True)
+class Facts:
+    """``A`` and ``c``.
 
-    def __init__(self, answers: SparsePattern, weights: Tensor | None, dtype: torch.dtype) -> None:
-        self.answers = answers
-        self.weights = torch.ones_like(answers.columns, dtype=dtype) if weights is None else weights.to(dtype)
-        self.counts = answers.counts.to(dtype)
-        if weights is not None:
-            self.counts = torch.zeros_like(self.counts).index_add_(0, answers.rows, self.weights)
+    Args:
+        answers: The places of ``A``.
+        weights: The number at each place, in the type of the scores, to which they are added.
+        counts: ``c``, for each row, in the type of the sums.
+        minus_counts: ``−c``.
+    """
 
-    def residual(self, scores: Tensor, keys: chunked.Keys, chunk: slice) -> tuple[Tensor, Tensor, Tensor | None]:
-        """``D``, but for a factor of each row, which is None where it is 1; and ``logsumexp``; spoils the scores."""
+    answers: SparsePattern
+    weights: Tensor
+    counts: Tensor
+    minus_counts: Tensor
+
+    @classmethod
+    def of(cls, answers: SparsePattern, weights: Tensor | None, factor: Tensor) -> Facts:
+        """The facts for products of factors of the type and on the device of ``factor``."""
+        dtype, narrow = chunked.accumulation_dtype(factor), _score_dtype(factor)
+        if weights is None:
+            counts, ones = answers.counts.to(dtype), torch.ones_like(answers.columns, dtype=narrow)
+            return cls(answers, ones, counts, -counts)
+        weights = weights.to(dtype)
+        counts = weights.new_zeros(answers.num_rows).index_add_(0, answers.rows, weights)
+        return cls(answers, weights.to(narrow), counts, -counts)
+
+    def part(self, rows: slice) -> Facts:
+        """Those of consecutive queries, without copying."""
+        answers, edges = self.answers.slice_rows(rows), self.answers.edges_of(rows)
+        return Facts(answers, self.weights[edges], self.counts[rows], self.minus_counts[rows])
+
+    def residual(self, scores: Tensor, keys: chunked.Keys, lse: Tensor) -> tuple[Tensor, Tensor | None]:
+        """``D``, but for a factor of each row, which is None where it is 1; fills ``lse`` and spoils the scores."""
         kernels = passes.kernels_for(scores)
         if kernels is None:
-            return self._residual_(keys.hide_added(scores), chunk)
-        lse = kernels.softmax(scores, keys.num_real, -self.counts[chunk], out=scores)
-        return self._add_answers(scores, chunk), lse, None
+            return self._residual_(keys.hide_added(scores), lse)
+        kernels.softmax(scores, keys.num_real, self.minus_counts, out=scores, lse=lse)
+        return add_at(scores, self.answers, self.weights), None
 
-    def _residual_(self, scores: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
+    def _residual_(self, scores: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
         """``D = −c/Z (E − Z/c A)`` with the exponentials ``E = Z P``.
 
         The factor of each row goes into what is d wide, not ``|V|`` wide. A row without facts has ``D = 0``: its factor
@@ -96,28 +127,23 @@ class _Facts:
         largest = scores.amax(dim=1)
         E = scores.sub_(largest[:, None]).exp_()
         normaliser = E.sum(dim=1)
-        counts, answers = self.counts[chunk], self.answers.slice_rows(chunk)
-        share = torch.where(counts > 0, normaliser / counts.clamp(min=LEAST_WEIGHT), 0)
-        add_at(E, answers, -self.weights[self.answers.edges_of(chunk)] * share[answers.rows])
-        return E, largest + normaliser.log(), -(counts / normaliser)[:, None]
+        share = torch.where(self.counts > 0, normaliser / self.counts.clamp(min=LEAST_WEIGHT), 0)
+        add_at(E, self.answers, -self.weights * share[self.answers.rows])
+        torch.add(largest, normaliser.log(), out=lse)
+        return E, (self.minus_counts / normaliser)[:, None]
 
-    def residual_and_score_gradients_(
-        self, pair: Tensor, lse: Tensor, grad_lse: Tensor, keys: chunked.Keys, chunk: slice
-    ) -> None:
+    def residual_and_score_gradients_(self, pair: Tensor, lse: Tensor, grad_lse: Tensor, keys: chunked.Keys) -> None:
         """Make ``(D, S̄)`` of ``(S, M)`` in place: pairs of rows, shape ``(num_rows, 2, num_columns)``."""
         scores, M = pair[:, 0], pair[:, 1]
         kernels = passes.kernels_for(scores)
         if kernels is None:
             P = keys.hide_added(scores).sub_(lse[:, None]).exp_()
             M.sub_((torch.linalg.vecdot(P, M) - grad_lse)[:, None]).mul_(P)
-            P.mul_(-self.counts[chunk, None])
+            P.mul_(self.minus_counts[:, None])
         else:
-            factors = lse, grad_lse.contiguous(), -self.counts[chunk]
+            factors = lse, grad_lse.contiguous(), self.minus_counts
             kernels.score_gradients(scores, M, *factors, keys.num_real, outs=(scores, M))
-        self._add_answers(scores, chunk)
-
-    def _add_answers(self, matrix: Tensor, chunk: slice) -> Tensor:
-        return add_at(matrix, self.answers.slice_rows(chunk), self.weights[self.answers.edges_of(chunk)])
+        add_at(scores, self.answers, self.weights)
 
 
 class ResidualPass:
@@ -142,19 +168,16 @@ class ResidualPass:
         """``Dᵀ Q`` of all queries so far."""
         return self._pulled[: self.keys.num_real]
 
-    def add(
-        self, queries: Tensor, answers: SparsePattern, weights: Tensor | None, chunk_rows: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def add(self, queries: Tensor, facts: Facts, chunk_rows: int | None = None) -> tuple[Tensor, Tensor]:
         """``logsumexp(S)`` and ``D H`` of more queries, so many at a time; None: as many as the budget has room for."""
         keys, dtype = self.keys, self._pulled.dtype
-        facts = _Facts(answers, weights, dtype)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         wanted = queries.new_empty(queries.shape, dtype=dtype)
         rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
         place = keys.buffer(min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             q = queries[chunk]
-            D, lse[chunk], factor = facts.residual(keys.scores(q, out=place), keys, chunk)
+            D, factor = facts.part(chunk).residual(keys.scores(q, out=place), keys, lse[chunk])
             chunked.matmul(D, keys.padded, out=wanted[chunk])
             if factor is not None:
                 wanted[chunk].mul_(factor)
@@ -193,29 +216,28 @@ class ResidualBackwardPass:
         """``H̄`` from all queries so far."""
         return None if self._grad_candidates is None else self._grad_candidates[: self.keys.num_real]
 
-    def add(
-        self,
-        queries: Tensor,
-        answers: SparsePattern,
-        weights: Tensor | None,
-        lse: Tensor,
-        grad_lse: Tensor,
-        grad_wanted: Tensor,
-        chunk_rows: int | None = None,
-    ) -> Tensor:
-        """``Q̄`` of more queries, whose ``logsumexp`` is known, so many at a time; None: as in the forward pass."""
-        keys, facts = self.keys, _Facts(answers, weights, lse.dtype)
-        asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)  # (Ē, Q)
-        grad_queries = torch.empty_like(grad_wanted)
+    def add(self, asked: Tensor, facts: Facts, lse: Tensor, grad_lse: Tensor, chunk_rows: int | None = None) -> Tensor:
+        """``Q̄`` of more queries, so many at a time; None: as in the forward pass.
+
+        Args:
+            asked: ``(Ē, Q)``, shape ``(num_queries, 2, dim)``, in the type of the products.
+            facts: Their facts.
+            lse: Their ``logsumexp``, known from the forward pass.
+            grad_lse: Its derivative.
+            chunk_rows: How many at a time.
+        """
+        keys, queries = self.keys, asked[:, 1]
+        grad_queries = queries.new_empty(queries.shape, dtype=lse.dtype)
         rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
         place = keys.buffer(2 * min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
+            some = facts.part(chunk)
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
             keys.scores(queries[chunk], out=pair[:, 0])
             # −c goes into the short factor: a pass over M less.
-            scaled = scaled_rows(asked[chunk], -facts.counts[chunk, None, None])
+            scaled = scaled_rows(asked[chunk], some.minus_counts[:, None, None])
             chunked.matmul(scaled.flatten(1), self._across, out=pair[:, 1])
-            facts.residual_and_score_gradients_(pair, lse[chunk], grad_lse[chunk], keys, chunk)
+            some.residual_and_score_gradients_(pair, lse[chunk], grad_lse[chunk], keys)
             chunked.matmul(pair.flatten(1), self._answering.flatten(0, 1), out=grad_queries[chunk])
             if self._grad_candidates is not None:
                 chunked.add_matmul_(self._grad_candidates, pair.flatten(0, 1).T, asked[chunk].flatten(0, 1))
@@ -233,9 +255,9 @@ class _ResidualProducts(torch.autograd.Function):
         memory_budget: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         forward = ResidualPass(candidates, memory_budget)
-        lse, wanted = forward.add(queries, answers, weights)
-        ctx.save_for_backward(queries, candidates, weights, lse)
-        ctx.answers, ctx.memory_budget = answers, memory_budget
+        ctx.facts, ctx.memory_budget = Facts.of(answers, weights, queries), memory_budget
+        lse, wanted = forward.add(queries, ctx.facts)
+        ctx.save_for_backward(queries, candidates, lse)
         return lse, wanted, forward.pulled
 
     @staticmethod
@@ -243,11 +265,12 @@ class _ResidualProducts(torch.autograd.Function):
     def backward(
         ctx: Any, grad_lse: Tensor, grad_wanted: Tensor, grad_pulled: Tensor
     ) -> tuple[Tensor, Tensor | None, None, None, None]:
-        queries, candidates, weights, lse = ctx.saved_tensors
+        queries, candidates, lse = ctx.saved_tensors
         backward = ResidualBackwardPass(
             candidates, grad_pulled, learns_candidates=ctx.needs_input_grad[1], memory_budget=ctx.memory_budget
         )
-        grad_queries = backward.add(queries, ctx.answers, weights, lse, grad_lse, grad_wanted).to(queries.dtype)
+        asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)
+        grad_queries = backward.add(asked, ctx.facts, lse, grad_lse).to(queries.dtype)
         grad_candidates = backward.grad_candidates
         if grad_candidates is None:
             return grad_queries, None, None, None, None

@@ -66,6 +66,16 @@ class SparsePattern:
         index = torch.arange(self.num_rows, device=self.offsets.device)
         return index.repeat_interleave(self.counts, output_size=self.num_edges)
 
+    def places(self, stride: int) -> Tensor:
+        """Where each edge is in memory that holds a row every ``stride`` numbers; shape ``(num_edges,)``."""
+        if stride not in self._places:
+            self._places[stride] = self.rows * stride + self.columns
+        return self._places[stride]
+
+    @cached_property
+    def _places(self) -> dict[int, Tensor]:
+        return {}
+
     @cached_property
     def to_transposed(self) -> Tensor:
         """The order that sorts the edges by column: edge ``k`` of the transpose is edge ``to_transposed[k]`` here."""

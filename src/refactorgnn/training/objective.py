@@ -9,6 +9,7 @@ from torch.nn.functional import dropout
 from refactorgnn import autograd_path
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.ops import AddedScores, SparsePattern, filtered_negative_log_likelihood
+from refactorgnn.row_work import gathered_queries
 from refactorgnn.scorers import DotScorer, Scorer
 from refactorgnn.training.config import MessagePassingConfig
 
@@ -36,23 +37,40 @@ def total_loss(
         added: What the scores have beside those of the decoder, if it is a dot product.
         config: The dropout of subject and relation, the weight of N3 on the relations, the memory budget.
     """
-    chosen = relations.index_select(0, targets.relations)
-    dropped_s = dropout(states.index_select(0, targets.subjects), config.dropout)
-    dropped_r = dropout(chosen, config.dropout)
-    candidates = states if candidates is None else candidates
     budget = config.memory_budget
+    candidates = states if candidates is None else candidates
     if isinstance(scorer, DotScorer):
-        queries, keys = scorer.query(dropped_s, dropped_r), scorer.candidates(candidates)
+        queries = _queries(scorer, states, relations, targets, config.dropout)
         total = filtered_negative_log_likelihood(
-            queries, keys, targets.answers, known, targets.weights, added=added, memory_budget=budget
+            queries,
+            scorer.candidates(candidates),
+            targets.answers,
+            known,
+            targets.weights,
+            added=added,
+            memory_budget=budget,
         )
     else:
         assert targets.weights is None, "weighted facts are for dot products"
         assert added is None, "added scores are for dot products"
+        dropped = _dropped(states, relations, targets, config.dropout)
         total = autograd_path.filtered_negative_log_likelihood(
-            scorer, dropped_s, dropped_r, candidates, targets.answers, known, budget
+            scorer, *dropped, candidates, targets.answers, known, budget
         )
     if config.relation_n3:
+        chosen = relations.index_select(0, targets.relations)
         counts = targets.counts.to(chosen.dtype)
         total = total + config.relation_n3 * torch.dot(counts, scorer.n3_norm(chosen))
     return total
+
+
+def _queries(scorer: DotScorer, states: Tensor, relations: Tensor, targets: QueryIndex, rate: float) -> Tensor:
+    if not rate:
+        return gathered_queries(scorer, states, relations, targets.subjects, targets.relations)
+    return scorer.query(*_dropped(states, relations, targets, rate))
+
+
+def _dropped(states: Tensor, relations: Tensor, targets: QueryIndex, rate: float) -> tuple[Tensor, Tensor]:
+    """The states of the subjects and the embeddings of the relations, some of their numbers dropped."""
+    subjects = dropout(states.index_select(0, targets.subjects), rate)
+    return subjects, dropout(relations.index_select(0, targets.relations), rate)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from types import ModuleType
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from refactorgnn.data.interop import from_edges
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.likelihood import NTerm, check_dropout, check_sampling, log_likelihood_gradient
-from refactorgnn.ops import IMPLS, Impl
+from refactorgnn.ops import IMPLS, Impl, passes
 from refactorgnn.scorers import Scorer, make_scorer
 
 Optimizer = Literal["sgd", "adagrad"]
@@ -161,6 +163,10 @@ class ReFactorConv(nn.Module):
         size = self.alpha if alpha is None else alpha
         if self.optimizer == "sgd":
             return x + size * gradient, None
+        if isinstance(size, float) and (kernels := passes.adagrad_kernels_for(x)) is not None:
+            given = x, gradient, sum_of_squares, size, self.epsilon, kernels
+            moved: tuple[Tensor, Tensor] = _AdagradStep.apply(*given)  # type: ignore[no-untyped-call]
+            return moved
         sums = gradient.square() if sum_of_squares is None else sum_of_squares + gradient.square()
         return x + size * _adagrad_direction(gradient, sums, self.epsilon), sums
 
@@ -236,6 +242,37 @@ class ReFactorConv(nn.Module):
             f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}, num_samples={self.num_samples}, "
             f"dropout={self.dropout}, n3_weighting={self.n3_weighting!r}"
         )
+
+
+class _AdagradStep(torch.autograd.Function):
+    """The step in one kernel, its derivative in another."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        gradient: Tensor,
+        sum_of_squares: Tensor | None,
+        alpha: float,
+        epsilon: float,
+        kernels: ModuleType,
+    ) -> tuple[Tensor, Tensor]:
+        before = None if sum_of_squares is None else sum_of_squares.contiguous()
+        gradient = gradient.contiguous()
+        moved, sums = kernels.step(x.contiguous(), gradient, before, alpha, epsilon)
+        ctx.save_for_backward(gradient, sums)
+        ctx.options, ctx.kernels = (alpha, epsilon), kernels
+        ctx.set_materialize_grads(False)
+        return moved, sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_moved: Tensor | None, grad_sums: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradient, sums = ctx.saved_tensors
+        given = torch.zeros_like(gradient) if grad_moved is None else grad_moved.contiguous()
+        of_sums = None if grad_sums is None else grad_sums.contiguous()
+        by_gradient, by_sums = ctx.kernels.derivatives(gradient, sums, given, of_sums, *ctx.options)
+        return grad_moved, by_gradient, by_sums if ctx.needs_input_grad[2] else None, None, None, None
 
 
 def _adagrad_direction(gradient: Tensor, sums: Tensor, epsilon: float) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.ops.chunked import chunks, rows_of
+from refactorgnn.ops.chunked import Keys, chunks, rows_of
 from refactorgnn.ops.residual import Facts, ResidualBackwardPass, ResidualPass
 from refactorgnn.row_work import RowWork, derivatives, row_work_of
 from refactorgnn.scorers import DotScorer
@@ -110,7 +110,8 @@ class _Streamed(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor, relations: Tensor, work: _Work) -> Tensor:
         states, relations = states.contiguous(), relations.contiguous()
         scorer, is_learned = work.scorer, any(ctx.needs_input_grad)
-        forward = ResidualPass(candidates := work.candidates(states), work.memory_budget)
+        candidates = work.candidates(states)
+        forward = ResidualPass(Keys(candidates), work.memory_budget)
         facts = Facts.of(work.queries.answers, work.queries.weights, candidates)
         total = torch.zeros_like(states)
         shape = (work.queries.num_queries if is_learned else 0), candidates.shape[1]
@@ -122,7 +123,7 @@ class _Streamed(torch.autograd.Function):
                 kept_lse[part.rows], kept_E[part.rows] = lse, E
         total += scorer.candidates_adjoint(forward.pulled, states)
         ctx.save_for_backward(states, relations, forward.pulled.to(work.dtype), kept_lse, kept_E)
-        ctx.work, ctx.facts = work, facts
+        ctx.work, ctx.facts, ctx.keys = work, facts, forward.keys
         return total
 
     @staticmethod
@@ -135,7 +136,7 @@ class _Streamed(torch.autograd.Function):
             grad_G, grad_states = derivatives(work.scorer.candidates_adjoint(G, H), (G, H), grad)
         assert grad_G is not None
         backward = ResidualBackwardPass(
-            work.candidates(states), grad_G, learns_candidates=learns_states, memory_budget=work.memory_budget
+            ctx.keys, grad_G, learns_candidates=learns_states, memory_budget=work.memory_budget
         )
         grad_relations, grad_lse = torch.zeros_like(relations), torch.zeros_like(lse)
         if learns_states:

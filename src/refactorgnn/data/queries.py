@@ -104,7 +104,7 @@ class QueryIndex:
             return self.answers.counts
         return self._summed(self.answers.rows, self.num_queries)
 
-    @property
+    @cached_property
     def total(self) -> Tensor | int:
         """The number of triples, each counted by its weight."""
         return self.num_triples if self.weights is None else self.weights.sum()

@@ -1,4 +1,4 @@
-"""The softmax of a chunk of scores: one kernel where Triton is, torch's passes one after the other elsewhere."""
+"""Where Triton kernels can be used; and the softmax of a chunk of scores, one of them or torch's passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from torch import Tensor
 
 def kernels_for(scores: Tensor) -> ModuleType | None:
     """:mod:`refactorgnn.ops.fused` where it can be used, which is on a GPU up to float32, or None."""
-    return _kernels() if scores.is_cuda and scores.dtype != torch.float64 else None
+    if not scores.is_cuda or scores.dtype == torch.float64 or not _has_triton():
+        return None
+    from refactorgnn.ops import fused
+
+    return fused
 
 
 def row_kernels_for(states: Tensor) -> ModuleType | None:
@@ -24,12 +28,13 @@ def row_kernels_for(states: Tensor) -> ModuleType | None:
     return fused_rows
 
 
-def _kernels() -> ModuleType | None:
-    if not _has_triton():
+def adagrad_kernels_for(states: Tensor) -> ModuleType | None:
+    """:mod:`refactorgnn.ops.fused_adagrad`, likewise."""
+    if not states.is_cuda or states.dtype != torch.float32 or not _has_triton():
         return None
-    from refactorgnn.ops import fused
+    from refactorgnn.ops import fused_adagrad
 
-    return fused
+    return fused_adagrad
 
 
 @cache

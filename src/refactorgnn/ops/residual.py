@@ -150,13 +150,13 @@ class ResidualPass:
     """The forward pass over some queries after others, with the same candidates.
 
     Args:
-        candidates: ``H``, shape ``(num_candidates, dim)``.
+        keys: The candidates ``H``.
         memory_budget: Bytes of temporaries.
     """
 
-    def __init__(self, candidates: Tensor, memory_budget: int | None) -> None:
-        self.keys, self.memory_budget = chunked.Keys(candidates), memory_budget
-        self._pulled = self.keys.zeros(chunked.accumulation_dtype(candidates))
+    def __init__(self, keys: chunked.Keys, memory_budget: int | None) -> None:
+        self.keys, self.memory_budget = keys, memory_budget
+        self._pulled = keys.zeros(chunked.accumulation_dtype(keys.padded))
 
     @property
     def bytes_per_query(self) -> int:
@@ -190,20 +190,20 @@ class ResidualBackwardPass:
     """The backward pass over some queries after others, with the same candidates.
 
     Args:
-        candidates: ``H``.
+        keys: The candidates ``H``.
         grad_pulled: ``Ḡ``, of all queries.
         learns_candidates: Whether their derivative is wanted.
         memory_budget: Bytes of temporaries.
     """
 
     def __init__(
-        self, candidates: Tensor, grad_pulled: Tensor, *, learns_candidates: bool, memory_budget: int | None
+        self, keys: chunked.Keys, grad_pulled: Tensor, *, learns_candidates: bool, memory_budget: int | None
     ) -> None:
-        self.keys, self.memory_budget = chunked.Keys(candidates), memory_budget
-        dtype = chunked.accumulation_dtype(candidates)
-        self._grad_candidates = self.keys.zeros(dtype) if learns_candidates else None
+        self.keys, self.memory_budget = keys, memory_budget
+        dtype = chunked.accumulation_dtype(keys.padded)
+        self._grad_candidates = keys.zeros(dtype) if learns_candidates else None
         # Beside each other, in the order of the sums above: (Ḡ, K), and for M the transpose of (K, Ḡ).
-        self._answering = torch.stack([self.keys.like(grad_pulled).to(candidates.dtype), self.keys.padded])
+        self._answering = torch.stack([keys.like(grad_pulled.to(keys.padded.dtype)), keys.padded])
         self._across = self._answering.flip(0).transpose(0, 1).flatten(1).T
 
     @property
@@ -254,7 +254,7 @@ class _ResidualProducts(torch.autograd.Function):
         weights: Tensor | None,
         memory_budget: int | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        forward = ResidualPass(candidates, memory_budget)
+        forward = ResidualPass(chunked.Keys(candidates), memory_budget)
         ctx.facts, ctx.memory_budget = Facts.of(answers, weights, queries), memory_budget
         lse, wanted = forward.add(queries, ctx.facts)
         ctx.save_for_backward(queries, candidates, lse)
@@ -267,7 +267,10 @@ class _ResidualProducts(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None, None, None, None]:
         queries, candidates, lse = ctx.saved_tensors
         backward = ResidualBackwardPass(
-            candidates, grad_pulled, learns_candidates=ctx.needs_input_grad[1], memory_budget=ctx.memory_budget
+            chunked.Keys(candidates),
+            grad_pulled,
+            learns_candidates=ctx.needs_input_grad[1],
+            memory_budget=ctx.memory_budget,
         )
         asked = torch.stack([grad_wanted.to(queries.dtype), queries], dim=1)
         grad_queries = backward.add(asked, ctx.facts, lse, grad_lse).to(queries.dtype)

@@ -34,7 +34,8 @@ class RowWork(ABC):
     # Arrays of d numbers for each query that are alive at once, forward and backward.
     forward_arrays: int
     backward_arrays: int
-    # The most chunks of products that queries are taken together for in a backward pass.
+    # The most chunks of products that queries are taken together for.
+    forward_chunks: int
     backward_chunks: int
 
     def __init__(
@@ -76,7 +77,8 @@ class AutogradRows(RowWork):
 
     forward_arrays = 6
     backward_arrays = 12
-    # Some sixty small kernels, which can take longer to launch than the products of one chunk where d is small.
+    # Backward: some sixty small kernels, which can take longer to launch than a chunk's products where d is small.
+    forward_chunks = 1
     backward_chunks = 8
 
     @cached_property
@@ -113,6 +115,7 @@ class DistMultRows(RowWork):
 
     forward_arrays = 2
     backward_arrays = 4
+    forward_chunks = 4
     backward_chunks = 1
 
     def __init__(self, *arguments: Any) -> None:

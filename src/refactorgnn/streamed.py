@@ -27,9 +27,6 @@ from refactorgnn.ops.residual import Facts, ResidualBackwardPass, ResidualPass
 from refactorgnn.row_work import RowWork, derivatives, row_work_of
 from refactorgnn.scorers import DotScorer
 
-# The most chunks of products in a part of a forward pass.
-_FORWARD_CHUNKS = 1
-
 
 def log_likelihood_gradient(
     scorer: DotScorer, states: Tensor, relations: Tensor, queries: QueryIndex, memory_budget: int | None
@@ -92,7 +89,7 @@ class _Work:
         """
         queries, kind = self.queries, row_work_of(self.scorer, states, psi)
         arrays = kind.backward_arrays if backward else kind.forward_arrays
-        most_chunks = kind.backward_chunks if backward else _FORWARD_CHUNKS
+        most_chunks = kind.backward_chunks if backward else kind.forward_chunks
         wide, narrow = run.bytes_per_query, arrays * states.shape[1] * states.element_size()
         num_chunks = max(1, min(most_chunks, wide // narrow))
         chunk = rows_of(self.memory_budget, wide + num_chunks * narrow, states.device)

@@ -2,8 +2,9 @@
 
 The products themselves are left to the library. Between them torch needs a pass over the ``|V|``-wide scores for each
 of the largest score, the difference, the exponential, the sum, the scale and the narrow copy for the next product; here
-it is one kernel, with a program for each row that keeps the row in registers where it fits, as it is, in blocks: an
-exponential is cheaper to take twice than a wide number is to keep. Wider rows are read twice.
+it is one kernel, with a program for each row that keeps the row in registers where it fits, in blocks of numbers as
+narrow as the scores. Wider rows are read twice. The last rows come first: they were written last, and may still be in
+the cache, as the first rows then are for the next product.
 
 Only for GPUs; importing this module needs Triton, which torch brings along where it can use it.
 """
@@ -144,10 +145,11 @@ def _softmax_kernel(
     BLOCK: tl.constexpr,
     NUM_BLOCKS: tl.constexpr,  # all of a row, which is kept; 0: read it twice
 ):
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.num_programs(0) - 1 - tl.program_id(0).to(tl.int64)
     scores += row * scores_stride
     out += row * out_stride
     columns = tl.arange(0, BLOCK)
+    narrow = scores.dtype.element_ty
     # Each of BLOCK lanes looks at its own columns, so that lanes meet only once.
     if NUM_BLOCKS > 0:
         kept = ()
@@ -160,14 +162,18 @@ def _softmax_kernel(
             heights = tl.maximum(heights, kept[block].to(tl.float32))
         largest = tl.max(heights, 0)
         sums = tl.exp(last.to(tl.float32) - largest)
+        last = sums.to(narrow)
+        exponentials = ()
         for block in tl.static_range(NUM_BLOCKS - 1):
-            sums += tl.exp(kept[block].to(tl.float32) - largest)
+            E = tl.exp(kept[block].to(tl.float32) - largest)
+            sums += E
+            exponentials = exponentials + (E.to(narrow),)  # noqa: RUF005
         normaliser = tl.sum(sums, 0)
         factor = tl.load(scale + row) / normaliser
         for block in tl.static_range(NUM_BLOCKS - 1):
-            P = tl.exp(kept[block].to(tl.float32) - largest) * factor
-            tl.store(out + block * BLOCK + columns, P.to(out.dtype.element_ty))  # type: ignore[unreachable]
-        P = tl.exp(last.to(tl.float32) - largest) * factor
+            P = exponentials[block].to(tl.float32) * factor
+            tl.store(out + block * BLOCK + columns, P.to(out.dtype.element_ty))
+        P = last.to(tl.float32) * factor
         tl.store(out + rest, P.to(out.dtype.element_ty), mask=rest < num_columns)
     else:
         heights = _read(scores, columns, num_real, -float("inf"))
@@ -203,7 +209,7 @@ def _score_gradients_kernel(
     BLOCK: tl.constexpr,
     KEEPS_ROW: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.num_programs(0) - 1 - tl.program_id(0).to(tl.int64)
     scores += row * stride
     grads += row * stride
     scaled_out += row * out_stride

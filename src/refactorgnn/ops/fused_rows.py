@@ -1,7 +1,8 @@
-"""Triton kernels for what DistMult does row by row: gathering its queries, scattering what is wanted of them.
+"""Triton kernels for what is done row by row: scaling rows, gathering queries, scattering what is wanted of them.
 
 In torch each of a gather, a product, a narrow copy and a scatter is a pass over ``|Q|×d`` numbers; here the rows that a
-query is made of are read where they lie, and what comes of them is written once. All arithmetic is in float32.
+query of DistMult is made of are read where they lie, and what comes of them is written once. All arithmetic is in
+float32.
 
 Only for GPUs; importing this module needs Triton, which torch brings along where it can use it.
 """
@@ -33,6 +34,16 @@ class Factors(NamedTuple):
     psi: Tensor
     subjects: Tensor
     relations: Tensor
+
+
+def scale(rows: Tensor, factors: Tensor, out: Tensor) -> Tensor:
+    """``out_i = factors_i · rows_i``, in the type of ``out``; returns it. Both of shape ``(num_rows, dim)``."""
+    num_rows, dim = rows.shape
+    block = triton.next_power_of_2(dim)
+    per_program = max(1, _TILE // block)
+    grid = (triton.cdiv(num_rows, per_program),)
+    _scale_kernel[grid](rows, factors, out, rows.stride(0), out.stride(0), num_rows, dim, per_program, block)
+    return out
 
 
 def queries(factors: Factors, out: Tensor) -> Tensor:
@@ -113,6 +124,16 @@ def _place(subjects, relations, num_rows, dim, ROWS: tl.constexpr, BLOCK: tl.con
 def _read(array, place, mask):
     """Numbers of an array, widened."""
     return tl.load(array + place, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _scale_kernel(rows, factors, out, stride, out_stride, num_rows, dim, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    mask = (row[:, None] < num_rows) & (columns[None, :] < dim)
+    factor = tl.load(factors + row, mask=row < num_rows, other=0.0).to(tl.float32)
+    scaled = _read(rows, row[:, None] * stride + columns[None, :], mask) * factor[:, None]
+    tl.store(out + row[:, None] * out_stride + columns[None, :], scaled.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -169,8 +169,8 @@ class _FilteredLikelihood(torch.autograd.Function):
             add_at(P, asked, shares)
             if grad_values is not None:
                 grad_values[edges] = at(P, beside).to(grad_values.dtype) * weight[beside.rows]
-            torch.mul(chunked.matmul(P, keys.padded), weight[:, None], out=grad_queries[chunk])
-            chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight[:, None]))
+            scaled_rows(chunked.matmul(P, keys.padded), weight, out=grad_queries[chunk])
+            chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight))
         grad_candidates = grad_candidates[: keys.num_real]
         ctx.save_for_backward(grad_queries, grad_candidates.to(candidates.dtype), grad_values)
         return total

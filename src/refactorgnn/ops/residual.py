@@ -61,9 +61,19 @@ def add_at(matrix: Tensor, pattern: SparsePattern, values: Tensor) -> Tensor:
     return matrix
 
 
-def scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
-    """The rows times a factor each, in the type of the rows: multiplied in the wider type, written once."""
-    return torch.mul(rows, factors, out=torch.empty_like(rows))
+def scaled_rows(rows: Tensor, factors: Tensor, out: Tensor | None = None) -> Tensor:
+    """The rows times a factor each: multiplied in the wider type, written once.
+
+    Args:
+        rows: Shape ``(num_rows, dim)``.
+        factors: Shape ``(num_rows,)``.
+        out: Where to put them; something new in the type of the rows if not given.
+    """
+    found = torch.empty_like(rows) if out is None else out
+    kernels = passes.row_kernels_for(factors)
+    if kernels is not None and rows.numel():
+        return kernels.scale(rows, factors, found)  # type: ignore[no-any-return]
+    return torch.mul(rows, factors[:, None], out=found)
 
 
 def _score_dtype(factor: Tensor) -> torch.dtype:
@@ -99,11 +109,15 @@ class Facts:
         """The facts for products of factors of the type and on the device of ``factor``."""
         dtype, narrow = chunked.accumulation_dtype(factor), _score_dtype(factor)
         if weights is None:
-            counts, ones = answers.counts.to(dtype), torch.ones_like(answers.columns, dtype=narrow)
-            return cls(answers, ones, counts, -counts)
+            return answers.remembered(("facts", dtype, narrow), lambda: cls._plain(answers, dtype, narrow))
         weights = weights.to(dtype)
         counts = weights.new_zeros(answers.num_rows).index_add_(0, answers.rows, weights)
         return cls(answers, weights.to(narrow), counts, -counts)
+
+    @classmethod
+    def _plain(cls, answers: SparsePattern, dtype: torch.dtype, narrow: torch.dtype) -> Facts:
+        counts = answers.counts.to(dtype)
+        return cls(answers, torch.ones_like(answers.columns, dtype=narrow), counts, -counts)
 
     def part(self, rows: slice) -> Facts:
         """Those of consecutive queries, without copying."""
@@ -130,7 +144,7 @@ class Facts:
         share = torch.where(self.counts > 0, normaliser / self.counts.clamp(min=LEAST_WEIGHT), 0)
         add_at(E, self.answers, -self.weights * share[self.answers.rows])
         torch.add(largest, normaliser.log(), out=lse)
-        return E, (self.minus_counts / normaliser)[:, None]
+        return E, self.minus_counts / normaliser
 
     def residual_and_score_gradients_(self, pair: Tensor, lse: Tensor, grad_lse: Tensor, keys: chunked.Keys) -> None:
         """Make ``(D, S̄)`` of ``(S, M)`` in place: pairs of rows, shape ``(num_rows, 2, num_columns)``."""
@@ -180,7 +194,7 @@ class ResidualPass:
             D, factor = facts.part(chunk).residual(keys.scores(q, out=place), keys, lse[chunk])
             chunked.matmul(D, keys.padded, out=wanted[chunk])
             if factor is not None:
-                wanted[chunk].mul_(factor)
+                wanted[chunk].mul_(factor[:, None])
                 q = scaled_rows(q, factor)
             chunked.add_matmul_(self._pulled, D.T, q)
         return lse, wanted
@@ -235,8 +249,8 @@ class ResidualBackwardPass:
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))
             keys.scores(queries[chunk], out=pair[:, 0])
             # −c goes into the short factor: a pass over M less.
-            scaled = scaled_rows(asked[chunk], some.minus_counts[:, None, None])
-            chunked.matmul(scaled.flatten(1), self._across, out=pair[:, 1])
+            scaled = scaled_rows(asked[chunk].flatten(1), some.minus_counts)
+            chunked.matmul(scaled, self._across, out=pair[:, 1])
             some.residual_and_score_gradients_(pair, lse[chunk], grad_lse[chunk], keys)
             chunked.matmul(pair.flatten(1), self._answering.flatten(0, 1), out=grad_queries[chunk])
             if self._grad_candidates is not None:

@@ -8,15 +8,17 @@ bfloat16.) Each product's derivative is again one of these two, so nothing here 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn.functional import embedding_bag
 
+Found = TypeVar("Found")
 # Edges whose two end states are held at once when their dot products are taken.
 _EDGES_PER_CHUNK = 65_536
 
@@ -68,12 +70,17 @@ class SparsePattern:
 
     def places(self, stride: int) -> Tensor:
         """Where each edge is in memory that holds a row every ``stride`` numbers; shape ``(num_edges,)``."""
-        if stride not in self._places:
-            self._places[stride] = self.rows * stride + self.columns
-        return self._places[stride]
+        return self.remembered(stride, lambda: self.rows * stride + self.columns)
+
+    def remembered(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What was found out about the pattern under ``key``, or is now: it never changes."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: Found = self._found[key]
+        return found
 
     @cached_property
-    def _places(self) -> dict[int, Tensor]:
+    def _found(self) -> dict[Hashable, Any]:
         return {}
 
     @cached_property
@@ -126,16 +133,12 @@ class SparsePattern:
         place = rows.start, rows.stop
         if place == (0, self.num_rows):
             return self, slice(0, self.num_edges)
-        if place not in self._slices:
-            offsets = self.offsets[rows.start : rows.stop + 1]
-            edges = slice(int(offsets[0]), int(offsets[-1]))
-            part = SparsePattern(offsets - offsets[0], self.columns[edges], self.num_columns)
-            self._slices[place] = part, edges
-        return self._slices[place]
+        return self.remembered(place, lambda: self._sliced(rows))
 
-    @cached_property
-    def _slices(self) -> dict[tuple[int, int], tuple[SparsePattern, slice]]:
-        return {}
+    def _sliced(self, rows: slice) -> tuple[SparsePattern, slice]:
+        offsets = self.offsets[rows.start : rows.stop + 1]
+        edges = slice(int(offsets[0]), int(offsets[-1]))
+        return SparsePattern(offsets - offsets[0], self.columns[edges], self.num_columns), edges
 
     def to(self, device: torch.device | str) -> SparsePattern:
         """The same pattern on another device."""

@@ -14,7 +14,7 @@ from refactorgnn.training.config import TrainConfig
 
 # Settings that came after experiments had been recorded, as they were before: with these values they are no part of a
 # key.
-_ADDED_LATER = {
+ADDED_LATER = {
     "validation_facts": 1.0,
     "relation_loss": 0.0,
     "mask_by": "pair",
@@ -75,7 +75,7 @@ class Experiment:
         settings = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
         if "random" not in settings.get("features", "").split("+"):
             settings.pop("feature_scale", None)  # says nothing
-        return content | {"settings": dict(settings.items() - _ADDED_LATER.items())}
+        return content | {"settings": dict(settings.items() - ADDED_LATER.items())}
 
     @property
     def name(self) -> str:

@@ -271,6 +271,8 @@ class GNNConfig(MessagePassingConfig):
     """What the message-passing rivals share; an epoch is ``steps_per_epoch`` steps over the whole graph."""
 
     layers: Annotated[int, Field(ge=1)] = 3
+    # A layer's output is as large as its input, an average: from small features it would hardly learn.
+    feature_scale: Annotated[float, Field(gt=0)] = 1.0
 
 
 class RGCNConfig(GNNConfig):
@@ -285,8 +287,6 @@ class GATConfig(GNNConfig):
     """How to train a graph attention network."""
 
     model: Annotated[Literal["gat"], Field(description="The kind of model.")] = "gat"
-    # A layer's output is as large as its input, an average: from small features it would hardly learn.
-    feature_scale: Annotated[float, Field(gt=0)] = 1.0
     heads: Annotated[int, Field(ge=1, description="Attention heads; dim must be a multiple of them.")] = 8
     combine: Annotated[bool, Field(description="Combine the outputs of all layers.")] = False
 

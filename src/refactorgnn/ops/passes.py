@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -12,35 +13,23 @@ from torch import Tensor
 
 def kernels_for(scores: Tensor) -> ModuleType | None:
     """:mod:`refactorgnn.ops.fused` where it can be used, which is on a GPU up to float32, or None."""
-    if not scores.is_cuda or scores.dtype == torch.float64 or not _has_triton():
-        return None
-    from refactorgnn.ops import fused
-
-    return fused
+    return _kernels("fused") if scores.is_cuda and scores.dtype != torch.float64 else None
 
 
 def row_kernels_for(states: Tensor) -> ModuleType | None:
     """:mod:`refactorgnn.ops.fused_rows` where it can be used, which is on a GPU in float32, or None."""
-    if not states.is_cuda or states.dtype != torch.float32 or not _has_triton():
-        return None
-    from refactorgnn.ops import fused_rows
-
-    return fused_rows
+    return _kernels("fused_rows") if states.is_cuda and states.dtype == torch.float32 else None
 
 
 def adagrad_kernels_for(states: Tensor) -> ModuleType | None:
     """:mod:`refactorgnn.ops.fused_adagrad`, likewise."""
-    if not states.is_cuda or states.dtype != torch.float32 or not _has_triton():
-        return None
-    from refactorgnn.ops import fused_adagrad
-
-    return fused_adagrad
+    return _kernels("fused_adagrad") if states.is_cuda and states.dtype == torch.float32 else None
 
 
 @cache
-def _has_triton() -> bool:
-    """Not where torch was built without it."""
-    return find_spec("triton") is not None
+def _kernels(name: str) -> ModuleType | None:
+    """A module of kernels, or None where torch was built without Triton."""
+    return import_module(f"refactorgnn.ops.{name}") if find_spec("triton") is not None else None
 
 
 def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

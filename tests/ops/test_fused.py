@@ -137,3 +137,36 @@ def test_half_precision_errs_no_more_than_a_plain_implementation(dim: int, with_
     plain, ours = found(torch.bfloat16, "reference"), found(torch.bfloat16, "chunked")
     for got, other, expected in zip(ours, plain, exact, strict=True):
         assert (got - expected).norm() <= 1.1 * (other - expected).norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_loss_in_half_precision_errs_no_more_than_a_plain_implementation(
+    dtype: torch.dtype, with_kernels: None
+) -> None:
+    """Plain: scores as narrow as their factors, as autocast has them, softmax in float32. One row is all known."""
+    queries, candidates = drawn(103, 64) / 4, drawn(151, 64, seed=1)
+    targets = random_pattern(103, 151, 300)
+    counts = torch.full((103,), 5, device=DEVICE)
+    counts[7] = 151
+    columns = torch.cat([torch.arange(count, device=DEVICE) * (1 if count > 5 else 30) for count in counts.tolist()])
+    known = ops.SparsePattern.from_counts(counts, columns, 151)
+
+    def plain(inputs: list[Tensor], wide: torch.dtype) -> Tensor:
+        scores = (inputs[0] @ inputs[1].T).to(wide)
+        hidden = torch.zeros_like(scores, dtype=torch.bool).index_put_((known.rows, known.columns), torch.tensor(True))
+        base = scores.masked_fill(hidden, -torch.inf).logsumexp(1)
+        gaps = base[targets.rows] - scores[targets.rows, targets.columns]
+        return torch.nn.functional.softplus(gaps[targets.rows != 7]).sum()
+
+    def found(dtype: torch.dtype, *, ours: bool) -> list[Tensor]:
+        inputs = [tensor.to(narrow).to(dtype).requires_grad_() for tensor in (queries, candidates)]
+        wide = torch.promote_types(dtype, torch.float32)
+        loss = ops.filtered_negative_log_likelihood(*inputs, targets, known) if ours else plain(inputs, wide)
+        return [loss, *torch.autograd.grad(loss, inputs)]
+
+    narrow = dtype
+    exact = found(torch.float64, ours=False)
+    others, mine = found(dtype, ours=False), found(dtype, ours=True)
+    for got, other, expected in zip(mine[1:], others[1:], exact[1:], strict=True):
+        assert (got - expected).norm() <= 1.1 * (other - expected).norm()
+    assert mine[0].item() == pytest.approx(exact[0].item(), rel=1e-2)

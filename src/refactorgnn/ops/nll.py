@@ -19,7 +19,7 @@ from refactorgnn.ops.precision import mixed_precision
 from refactorgnn.ops.residual import LEAST_WEIGHT, add_at, at, flat, scaled_rows
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
-# |V|-wide buffers alive at once in a chunk of the filtered loss: the scores, P and a copy of P.
+# |V|-wide buffers alive at once in a chunk of the filtered loss without kernels: the scores, P and a copy of P.
 _FILTERED_BUFFERS = 3
 # The score of what is no negative: below any other, so that it has no share in the softmax, but no −∞, for a row that
 # has no negatives at all then still has a softmax, which its weight of 0 takes out.
@@ -151,12 +151,11 @@ class _FilteredLikelihood(torch.autograd.Function):
         grad_queries = torch.empty_like(queries)
         grad_candidates = keys.zeros(dtype)
         grad_values = None if values is None else torch.empty_like(values)
-        rows = chunked.rows_within(
-            memory_budget, candidates.shape[0], _FILTERED_BUFFERS, dtype.itemsize, queries.device
-        )
+        rows = chunked.rows_of(memory_budget, _bytes_per_query(queries, candidates.shape[0]), queries.device)
+        place = keys.buffer(min(rows, queries.shape[0]), dtype)
         for chunk in chunked.chunks(queries.shape[0], rows):
             q, asked, hidden = queries[chunk], targets.slice_rows(chunk), known.slice_rows(chunk)
-            scores = keys.scores(q)
+            scores = keys.scores(q, out=place)
             if values is not None and places is not None:
                 beside, edges = places.slice_rows(chunk), places.edges_of(chunk)
                 add_at(scores, beside, values[edges])
@@ -180,6 +179,16 @@ class _FilteredLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if gradient is None else grad * gradient for gradient in ctx.saved_tensors)
         return *scaled, None, None, None, None, None
+
+
+def _bytes_per_query(queries: Tensor, num_candidates: int) -> int:
+    """What the memory budget of the filtered loss is spent on."""
+    dtype = chunked.accumulation_dtype(queries)
+    if passes.kernels_for(queries) is None:
+        return _FILTERED_BUFFERS * num_candidates * dtype.itemsize
+    # A kernel writes P in the place of the scores, or beside them where it is narrower. The loss is worth that room: of
+    # scores rounded to bfloat16, as a layer has them, its gradients err more than those of a plain implementation.
+    return num_candidates * (dtype.itemsize + (queries.dtype.itemsize if queries.dtype != dtype else 0))
 
 
 def _target_shares(

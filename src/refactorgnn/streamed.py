@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.ops.chunked import Keys, chunks, rows_of
+from refactorgnn.ops.chunked import Keys, chunks, even_size, rows_of
 from refactorgnn.ops.residual import Facts, ResidualBackwardPass, ResidualPass
 from refactorgnn.row_work import RowWork, derivatives, row_work_of
 from refactorgnn.scorers import DotScorer
@@ -93,7 +93,8 @@ class _Work:
         wide, narrow = run.bytes_per_query, arrays * states.shape[1] * states.element_size()
         num_chunks = max(1, min(most_chunks, wide // narrow))
         chunk = rows_of(self.memory_budget, wide + num_chunks * narrow, states.device)
-        for rows in chunks(queries.num_queries, num_chunks * chunk):
+        chunk = even_size(queries.num_queries, chunk)
+        for rows in chunks(queries.num_queries, chunk, times=num_chunks):
             asked = queries.subjects[rows], queries.relations[rows]
             yield _Part(rows, kind(self.scorer, states, psi, *asked, self.dtype), facts.part(rows), chunk)
 

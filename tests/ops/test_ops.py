@@ -281,3 +281,15 @@ def test_residual_products_and_their_derivatives_are_those_of_the_definition(row
         found[impl] = [*outputs, *gradients]
     for ours, theirs in zip(*found.values(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("num_rows", "rows", "times"), [(0, 4, 2), (1, 4, 2), (103_509, 5_030, 4), (400, 31, 8)])
+def test_chunks_taken_together_are_no_more_chunks(num_rows: int, rows: int, times: int) -> None:
+    """Parts of several chunks, each cut again: as many chunks as without parts, none of more rows, and all rows."""
+    size = chunked.even_size(num_rows, rows)
+    parts = list(chunked.chunks(num_rows, size, times=times))
+    cut = [piece for part in parts for piece in chunked.chunks(part.stop - part.start, size)]
+    assert len(cut) == -(-num_rows // rows)
+    assert sum(piece.stop - piece.start for piece in cut) == num_rows
+    assert all(piece.stop - piece.start <= rows for piece in cut)
+    assert len(parts) == -(-len(cut) // times)

@@ -154,9 +154,26 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return total.add_(matmul(left, right))
 
 
-def chunks(num_rows: int, rows: int) -> Iterator[slice]:
-    """Slices of at most ``rows`` that cover ``num_rows``, as few as there can be and nearly equal."""
-    size = -(-num_rows // -(-num_rows // rows)) if num_rows else rows
+def even_size(num_rows: int, rows: int) -> int:
+    """The least size with which ``num_rows`` have as few chunks as with ``rows``.
+
+    >>> even_size(10, 4)  # three chunks, as of 4, 4 and 2
+    4
+    >>> even_size(9, 4)
+    3
+    """
+    return -(-num_rows // -(-num_rows // rows)) if num_rows else rows
+
+
+def chunks(num_rows: int, rows: int, *, times: int = 1) -> Iterator[slice]:
+    """Slices of at most ``rows`` that cover ``num_rows``, as few as there can be and nearly equal.
+
+    Args:
+        num_rows: How many there are to be covered.
+        rows: The most of a slice.
+        times: How many such slices to take together.
+    """
+    size = times * even_size(num_rows, rows)
     for start in range(0, num_rows, size):
         yield slice(start, min(start + size, num_rows))
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.ops import passes
+from refactorgnn.ops.precision import product_dtype
 from refactorgnn.scorers import DistMult, DotScorer
 
 
@@ -126,8 +127,7 @@ class DistMultRows(RowWork):
         self._factors = kernels.Factors(self.states, self.psi, self.subjects, self.relations)
 
     def queries(self) -> Tensor:  # noqa: D102
-        out = self.states.new_empty(len(self.subjects), self.states.shape[1], dtype=self.dtype)
-        return self._kernels.queries(self._factors, out)  # type: ignore[no-any-return]
+        return self._kernels.queries(self._factors, self.dtype)  # type: ignore[no-any-return]
 
     def send_(self, wanted: Tensor, total: Tensor) -> None:  # noqa: D102
         self._kernels.add_messages(self._factors, wanted, total)
@@ -155,9 +155,8 @@ def gathered_queries(scorer: DotScorer, states: Tensor, psi: Tensor, subjects: T
     """``query(h_s, ψ_r)`` of each query, differentiable once; under autocast narrow where kernels make them."""
     if row_kernels(scorer, states, psi) is None:
         return scorer.query(states.index_select(0, subjects), psi.index_select(0, relations))
-    device = states.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-    found: Tensor = _GatheredQueries.apply(states, psi, subjects, relations, scorer, dtype)  # type: ignore[no-untyped-call]
+    given = states, psi, subjects, relations, scorer, product_dtype(states)
+    found: Tensor = _GatheredQueries.apply(*given)  # type: ignore[no-untyped-call]
     return found
 
 

@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.ops.chunked import Keys, chunks, even_size, rows_of
+from refactorgnn.ops.precision import product_dtype
 from refactorgnn.ops.residual import Facts, ResidualBackwardPass, ResidualPass
 from refactorgnn.row_work import RowWork, derivatives, row_work_of
 from refactorgnn.scorers import DotScorer
@@ -32,10 +33,8 @@ def log_likelihood_gradient(
     scorer: DotScorer, states: Tensor, relations: Tensor, queries: QueryIndex, memory_budget: int | None
 ) -> Tensor:
     """As :func:`refactorgnn.likelihood.log_likelihood_gradient`, exact; the budget is that of a part."""
-    device = states.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-    with torch.autocast(device, enabled=False):
-        work = _Work(scorer, queries, dtype, memory_budget)
+    work = _Work(scorer, queries, product_dtype(states), memory_budget)
+    with torch.autocast(states.device.type, enabled=False):
         result: Tensor = _Streamed.apply(states, relations, work)  # type: ignore[no-untyped-call]
     return result
 

@@ -2,9 +2,8 @@
 
 The products themselves are left to the library. Between them torch needs a pass over the ``|V|``-wide scores for each
 of the largest score, the difference, the exponential, the sum, the scale and the narrow copy for the next product; here
-it is one kernel, with a program for each row that keeps the row in registers where it fits, in blocks of numbers as
-narrow as the scores. Wider rows are read twice. The last rows come first: they were written last, and may still be in
-the cache, as the first rows then are for the next product.
+it is one kernel, with a program for each row that keeps the row in registers where it fits, as it is, in blocks: an
+exponential is cheaper to take twice than a wide number is to keep. Wider rows are read twice.
 
 Only for GPUs; importing this module needs Triton, which torch brings along where it can use it.
 """
@@ -15,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from refactorgnn.ops.residual import LEAST_WEIGHT
 
 # The widest rows that a program keeps in registers: of scores, and of scores and their gradients together.
 _WIDEST_SOFTMAX = 65_536
@@ -122,7 +123,7 @@ def target_shares(
         _target_shares_kernel[grid](
             base, target_scores, rows, given, total, values, row_shares, len(rows), weights is not None, block
         )
-        _divide_kernel[grid](values, row_shares, rows, len(rows), block)
+        _divide_kernel[grid](values, row_shares, rows, len(rows), LEAST_WEIGHT, block)
     return row_shares, values
 
 
@@ -145,11 +146,10 @@ def _softmax_kernel(
     BLOCK: tl.constexpr,
     NUM_BLOCKS: tl.constexpr,  # all of a row, which is kept; 0: read it twice
 ):
-    row = tl.num_programs(0) - 1 - tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     scores += row * scores_stride
     out += row * out_stride
     columns = tl.arange(0, BLOCK)
-    narrow = scores.dtype.element_ty
     # Each of BLOCK lanes looks at its own columns, so that lanes meet only once.
     if NUM_BLOCKS > 0:
         kept = ()
@@ -162,18 +162,14 @@ def _softmax_kernel(
             heights = tl.maximum(heights, kept[block].to(tl.float32))
         largest = tl.max(heights, 0)
         sums = tl.exp(last.to(tl.float32) - largest)
-        last = sums.to(narrow)
-        exponentials = ()
         for block in tl.static_range(NUM_BLOCKS - 1):
-            E = tl.exp(kept[block].to(tl.float32) - largest)
-            sums += E
-            exponentials = exponentials + (E.to(narrow),)  # noqa: RUF005
+            sums += tl.exp(kept[block].to(tl.float32) - largest)
         normaliser = tl.sum(sums, 0)
         factor = tl.load(scale + row) / normaliser
         for block in tl.static_range(NUM_BLOCKS - 1):
-            P = exponentials[block].to(tl.float32) * factor
-            tl.store(out + block * BLOCK + columns, P.to(out.dtype.element_ty))
-        P = last.to(tl.float32) * factor
+            P = tl.exp(kept[block].to(tl.float32) - largest) * factor
+            tl.store(out + block * BLOCK + columns, P.to(out.dtype.element_ty))  # type: ignore[unreachable]
+        P = tl.exp(last.to(tl.float32) - largest) * factor
         tl.store(out + rest, P.to(out.dtype.element_ty), mask=rest < num_columns)
     else:
         heights = _read(scores, columns, num_real, -float("inf"))
@@ -209,7 +205,7 @@ def _score_gradients_kernel(
     BLOCK: tl.constexpr,
     KEEPS_ROW: tl.constexpr,
 ):
-    row = tl.num_programs(0) - 1 - tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     scores += row * stride
     grads += row * stride
     scaled_out += row * out_stride
@@ -270,10 +266,10 @@ def _target_shares_kernel(
 
 
 @triton.jit
-def _divide_kernel(values, row_shares, rows, num_targets, BLOCK: tl.constexpr):
+def _divide_kernel(values, row_shares, rows, num_targets, least, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = place < num_targets
     row = tl.load(rows + place, mask=mask, other=0)
     share = tl.load(values + place, mask=mask, other=0.0)
     of_row = tl.load(row_shares + row, mask=mask, other=1.0)
-    tl.store(values + place, -share / tl.maximum(of_row, 1e-30), mask=mask)
+    tl.store(values + place, -share / tl.maximum(of_row, least), mask=mask)

@@ -35,27 +35,30 @@ class Factors(NamedTuple):
     subjects: Tensor
     relations: Tensor
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries, and their width."""
+        return len(self.subjects), self.states.shape[1]
+
 
 def scale(rows: Tensor, factors: Tensor, out: Tensor) -> Tensor:
     """``out_i = factors_i · rows_i``, in the type of ``out``; returns it. Both of shape ``(num_rows, dim)``."""
-    num_rows, dim = rows.shape
-    block = triton.next_power_of_2(dim)
-    per_program = max(1, _TILE // block)
-    grid = (triton.cdiv(num_rows, per_program),)
-    _scale_kernel[grid](rows, factors, out, rows.stride(0), out.stride(0), num_rows, dim, per_program, block)
+    grid, sizes = _launch(*rows.shape)
+    _scale_kernel[grid](rows, factors, out, rows.stride(0), out.stride(0), *sizes)
     return out
 
 
-def queries(factors: Factors, out: Tensor) -> Tensor:
-    """``out_i = h_s ∘ ψ_r``, in the type of ``out``, whose rows may lie apart; returns it."""
-    grid, sizes = _launch(factors)
-    _queries_kernel[grid](*factors, out, out.stride(0), *sizes)
+def queries(factors: Factors, dtype: torch.dtype) -> Tensor:
+    """``h_s ∘ ψ_r`` of each query, in that type; shape ``(num_queries, dim)``."""
+    grid, sizes = _launch(*factors.shape)
+    out = factors.states.new_empty(factors.shape, dtype=dtype)
+    _queries_kernel[grid](*factors, out, *sizes)
     return out
 
 
 def add_messages(factors: Factors, wanted: Tensor, total: Tensor) -> None:
     """``total_s += wanted_i ∘ ψ_r``: what is wanted of each query, asked of its subject. ``total``: float32."""
-    grid, sizes = _launch(factors)
+    grid, sizes = _launch(*factors.shape)
     _add_messages_kernel[grid](*factors, wanted, total, *sizes)
 
 
@@ -67,8 +70,9 @@ def operands(factors: Factors, upstream: Tensor, dtype: torch.dtype) -> Tensor:
         upstream: ``U``, the derivative by ``total``; as the states.
         dtype: Of the result.
     """
-    grid, sizes = _launch(factors)
-    out = upstream.new_empty(len(factors.subjects), 2, factors.states.shape[1], dtype=dtype)
+    grid, sizes = _launch(*factors.shape)
+    num_queries, dim = factors.shape
+    out = upstream.new_empty(num_queries, 2, dim, dtype=dtype)
     _operands_kernel[grid](*factors, upstream, out, *sizes)
     return out
 
@@ -91,16 +95,15 @@ def add_derivatives(
         grad_states: Float32, where derivatives by the states are wanted.
         grad_psi: Float32.
     """
-    grid, sizes = _launch(factors)
+    grid, sizes = _launch(*factors.shape)
     wanted, upstream = messages if messages is not None else (grad_queries, factors.states)
     by_states = grad_psi if grad_states is None else grad_states
     has = messages is not None, grad_states is not None
     _add_derivatives_kernel[grid](*factors, grad_queries, wanted, upstream, by_states, grad_psi, *sizes, *has)
 
 
-def _launch(factors: Factors) -> tuple[tuple[int], tuple[int, int, int, int]]:
+def _launch(num_rows: int, dim: int) -> tuple[tuple[int], tuple[int, int, int, int]]:
     """The grid, and the sizes that all kernels take: rows and columns, in all and of a program."""
-    num_rows, dim = len(factors.subjects), factors.states.shape[1]
     block = triton.next_power_of_2(dim)
     rows = max(1, _TILE // block)
     return (triton.cdiv(num_rows, rows),), (num_rows, dim, rows, block)
@@ -137,12 +140,10 @@ def _scale_kernel(rows, factors, out, stride, out_stride, num_rows, dim, ROWS: t
 
 
 @triton.jit
-def _queries_kernel(
-    states, psi, subjects, relations, out, out_stride, num_rows, dim, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
-    rows, columns, _, at_s, at_r, mask = _place(subjects, relations, num_rows, dim, ROWS, BLOCK)
+def _queries_kernel(states, psi, subjects, relations, out, num_rows, dim, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    _, _, own, at_s, at_r, mask = _place(subjects, relations, num_rows, dim, ROWS, BLOCK)
     Q = _read(states, at_s, mask) * _read(psi, at_r, mask)
-    tl.store(out + rows[:, None] * out_stride + columns[None, :], Q.to(out.dtype.element_ty), mask=mask)
+    tl.store(out + own, Q.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -26,6 +26,11 @@ def adagrad_kernels_for(states: Tensor) -> ModuleType | None:
     return _kernels("fused_adagrad") if states.is_cuda and states.dtype == torch.float32 else None
 
 
+def aggregate_kernels_for(states: Tensor) -> ModuleType | None:
+    """:mod:`refactorgnn.ops.fused_aggregates`, likewise: what is equal must not be rounded apart."""
+    return _kernels("fused_aggregates") if states.is_cuda and states.dtype == torch.float32 else None
+
+
 @cache
 def _kernels(name: str) -> ModuleType | None:
     """A module of kernels, or None where torch was built without Triton."""

@@ -12,6 +12,12 @@ from torch import Tensor
 Result = TypeVar("Result")
 
 
+def product_dtype(tensor: Tensor) -> torch.dtype:
+    """What a product's operands are to be: under autocast its type, else that of the tensor."""
+    device = tensor.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+
+
 def mixed_precision(product: Callable[..., Result]) -> Callable[..., Result]:
     """Under autocast, give a product of queries and candidates narrow operands, and keep its sums in float32.
 
@@ -24,7 +30,7 @@ def mixed_precision(product: Callable[..., Result]) -> Callable[..., Result]:
         device = queries.device.type
         if not torch.is_autocast_enabled(device):
             return product(queries, candidates, *arguments, **options)
-        dtype = torch.get_autocast_dtype(device)
+        dtype = product_dtype(queries)
         with torch.autocast(device, enabled=False):
             return product(queries.to(dtype), candidates.to(dtype), *arguments, **options)
 

@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -140,7 +139,7 @@ class _PrincipalAggregates(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None
     ) -> Tensor:
-        ctx.kernels = _kernels_for(states)
+        ctx.kernels = passes.aggregate_kernels_for(states)
         if ctx.kernels is not None:
             states, boundary, relations = states.contiguous(), boundary.contiguous(), relations.contiguous()
             out: Tensor = ctx.kernels.aggregate(states, boundary, relations, edges)
@@ -159,15 +158,6 @@ class _PrincipalAggregates(torch.autograd.Function):
         else:
             gradients = _gradients(states, boundary, relations, out, grad, ctx.edges, ctx.memory_budget)
         return *gradients, None, None
-
-
-def _kernels_for(states: Tensor) -> ModuleType | None:
-    """:mod:`refactorgnn.ops.fused_aggregates` where it can be used: what is equal must not be rounded apart."""
-    if states.dtype != torch.float32 or passes.kernels_for(states) is None:
-        return None
-    from refactorgnn.ops import fused_aggregates
-
-    return fused_aggregates
 
 
 def _aggregate(

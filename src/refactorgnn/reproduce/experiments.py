@@ -73,7 +73,7 @@ class Experiment:
         if self.members:
             return content | {"members": [member.key for member in self.members]}
         settings = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
-        if "random" not in settings.get("features", "").split("+"):
+        if not has_random_features(settings):
             settings.pop("feature_scale", None)  # says nothing
         return content | {"settings": dict(settings.items() - ADDED_LATER.items())}
 
@@ -82,6 +82,11 @@ class Experiment:
         """The label, or a description for want of one."""
         model = "ensemble" if self.members else self.config.model
         return self.label or f"{model} on {self.dataset}, seed {self.seed}"
+
+
+def has_random_features(settings: Mapping[str, Any]) -> bool:
+    """Whether the states of a model begin with random numbers, among others."""
+    return "random" in settings.get("features", "").split("+")
 
 
 def _digest(content: Mapping[str, Any]) -> str:

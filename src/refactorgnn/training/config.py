@@ -270,9 +270,9 @@ class MessagePassingConfig(EncoderConfig):
 class GNNConfig(MessagePassingConfig):
     """What the message-passing rivals share; an epoch is ``steps_per_epoch`` steps over the whole graph."""
 
-    layers: Annotated[int, Field(ge=1)] = 3
-    # A layer's output is as large as its input, an average: from small features it would hardly learn.
+    # A layer is no gradient step here but scales with its input: from small features it would hardly learn.
     feature_scale: Annotated[float, Field(gt=0)] = 1.0
+    layers: Annotated[int, Field(ge=1)] = 3
 
 
 class RGCNConfig(GNNConfig):

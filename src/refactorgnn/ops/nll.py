@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 
 from refactorgnn.ops import chunked, passes
 from refactorgnn.ops.precision import mixed_precision
-from refactorgnn.ops.residual import LEAST_WEIGHT, add_at, at, flat, scaled_rows
+from refactorgnn.ops.residual import LEAST_WEIGHT, Facts, ResidualPass, add_at, at, flat, scaled_rows
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
 # |V|-wide buffers alive at once in a chunk of the filtered loss without kernels: the scores, P and a copy of P.
@@ -105,24 +105,21 @@ class _NegativeLogLikelihood(torch.autograd.Function):
     def forward(
         ctx: Any, queries: Tensor, candidates: Tensor, answers: SparsePattern, memory_budget: int | None
     ) -> Tensor:
-        dtype = chunked.accumulation_dtype(queries)
-        counts = answers.counts.to(dtype)
-        answer_sums = sum_neighbours(answers, candidates).to(dtype)
-        positive = torch.linalg.vecdot(queries.to(dtype), answer_sums)
+        dtype, facts = chunked.accumulation_dtype(queries), Facts.of(answers, None, queries)
+        answered = torch.linalg.vecdot(queries.to(dtype), sum_neighbours(answers, candidates).to(dtype)).sum()
         if not any(ctx.needs_input_grad[:2]):
             lse = chunked.logsumexp(queries, candidates, memory_budget)
-            return _summed(counts, lse, positive)
-        lse, expected, pulled = chunked.softmax_products(queries, candidates, counts, memory_budget)
-        grad_queries = expected.mul_(counts[:, None]).sub_(answer_sums)
-        grad_candidates = pulled.sub_(sum_neighbours(answers.transposed, queries))
-        ctx.save_for_backward(grad_queries.to(queries.dtype), grad_candidates.to(candidates.dtype))
-        return _summed(counts, lse, positive)
+            return torch.dot(lse, facts.counts).sub_(answered)
+        run = ResidualPass(chunked.Keys(candidates), memory_budget, wide_scores=True)
+        lse, wanted = run.add(queries, facts)
+        ctx.save_for_backward(wanted.to(queries.dtype), run.pulled.to(candidates.dtype))
+        return torch.dot(lse, facts.counts).sub_(answered)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        grad_queries, grad_candidates = ctx.saved_tensors
-        return grad * grad_queries, grad * grad_candidates, None, None
+        wanted, pulled = ctx.saved_tensors
+        return -grad * wanted, -grad * pulled, None, None
 
 
 class _FilteredLikelihood(torch.autograd.Function):
@@ -205,7 +202,3 @@ def _target_shares(
     total += loss.sum()
     row_shares = torch.zeros_like(base).index_add_(0, rows, share)
     return row_shares, -share / row_shares.clamp(min=LEAST_WEIGHT)[rows]
-
-
-def _summed(counts: Tensor, lse: Tensor, positive: Tensor) -> Tensor:
-    return torch.dot(counts, lse) - positive.sum()

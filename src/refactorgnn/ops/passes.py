@@ -31,6 +31,25 @@ def aggregate_kernels_for(states: Tensor) -> ModuleType | None:
     return _kernels("fused_aggregates") if states.is_cuda and states.dtype == torch.float32 else None
 
 
+def score_kernels_for(queries: Tensor, num_rows: int, num_columns: int) -> ModuleType | None:
+    """:mod:`refactorgnn.ops.fused_scores` where it pays, or None.
+
+    It needs bfloat16 and copies of tiles that GPUs have since Hopper. It loses where scores stay in the cache, so that
+    to read them again costs nothing, and where d is so large that the library's product gains more on ours than the
+    exponentials cost.
+
+    Args:
+        queries: Shape ``(num_queries, dim)``.
+        num_rows: Of a chunk.
+        num_columns: The candidates, added ones included.
+    """
+    if not queries.is_cuda or queries.dtype != torch.bfloat16 or queries.shape[1] % 8 or queries.shape[1] > 512:
+        return None
+    device = torch.cuda.get_device_properties(queries.device)
+    exceeds_cache = num_rows * num_columns * queries.element_size() > device.L2_cache_size
+    return _kernels("fused_scores") if exceeds_cache and device.major >= 9 else None
+
+
 @cache
 def _kernels(name: str) -> ModuleType | None:
     """A module of kernels, or None where torch was built without Triton."""

@@ -17,6 +17,7 @@ wide matrices once. ``D`` and ``S̄`` are kept row after row for that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -82,10 +83,11 @@ def _score_dtype(factor: Tensor) -> torch.dtype:
     return factor.dtype if has_kernels else chunked.accumulation_dtype(factor)
 
 
-def _bytes_per_query(keys: chunked.Keys, buffers: int) -> int:
+def _bytes_per_query(keys: chunked.Keys, buffers: int, score_dtype: torch.dtype) -> int:
     if passes.kernels_for(keys.padded) is None:
         buffers += _TEMPORARIES
-    return buffers * keys.num_real * _score_dtype(keys.padded).itemsize
+    narrow = 0 if score_dtype == _score_dtype(keys.padded) else keys.padded.element_size()
+    return keys.num_real * (buffers * score_dtype.itemsize + narrow)
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,12 @@ class Facts:
 
     def residual(self, scores: Tensor, keys: chunked.Keys, lse: Tensor) -> tuple[Tensor, Tensor | None]:
         """``D``, but for a factor of each row, which is None where it is 1; fills ``lse`` and spoils the scores."""
-        kernels = passes.kernels_for(scores)
+        kernels, dtype = passes.kernels_for(scores), keys.padded.dtype
         if kernels is None:
             return self._residual_(keys.hide_added(scores), lse)
-        kernels.softmax(scores, keys.num_real, self.minus_counts, out=scores, lse=lse)
-        return add_at(scores, self.answers, self.weights), None
+        D = scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
+        kernels.softmax(scores, keys.num_real, self.minus_counts, out=D, lse=lse)
+        return add_at(D, self.answers, self.weights), None
 
     def _residual_(self, scores: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
         """``D = −c/Z (E − Z/c A)`` with the exponentials ``E = Z P``.
@@ -166,16 +169,18 @@ class ResidualPass:
     Args:
         keys: The candidates ``H``.
         memory_budget: Bytes of temporaries.
+        wide_scores: Whether scores are kept in the type of the sums where they could be narrower.
     """
 
-    def __init__(self, keys: chunked.Keys, memory_budget: int | None) -> None:
+    def __init__(self, keys: chunked.Keys, memory_budget: int | None, *, wide_scores: bool = False) -> None:
         self.keys, self.memory_budget = keys, memory_budget
         self._pulled = keys.zeros(chunked.accumulation_dtype(keys.padded))
+        self._score_dtype = self._pulled.dtype if wide_scores else _score_dtype(keys.padded)
 
     @property
     def bytes_per_query(self) -> int:
         """What the memory budget is spent on while a query is added."""
-        return _bytes_per_query(self.keys, _FORWARD_BUFFERS)
+        return _bytes_per_query(self.keys, _FORWARD_BUFFERS, self._score_dtype)
 
     @property
     def pulled(self) -> Tensor:
@@ -188,16 +193,36 @@ class ResidualPass:
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         wanted = queries.new_empty(queries.shape, dtype=dtype)
         rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
-        place = keys.buffer(min(rows, queries.shape[0]), _score_dtype(queries))
+        most_rows = min(rows, queries.shape[0])
+        kernels = passes.score_kernels_for(queries, most_rows, keys.padded.shape[0])
+        place = keys.buffer(most_rows, self._score_dtype if kernels is None else queries.dtype)
         for chunk in chunked.chunks(queries.shape[0], rows):
-            q = queries[chunk]
-            D, factor = facts.part(chunk).residual(keys.scores(q, out=place), keys, lse[chunk])
-            chunked.matmul(D, keys.padded, out=wanted[chunk])
-            if factor is not None:
-                wanted[chunk].mul_(factor[:, None])
-                q = scaled_rows(q, factor)
-            chunked.add_matmul_(self._pulled, D.T, q)
+            some = queries[chunk], facts.part(chunk), place[: chunk.stop - chunk.start]
+            if kernels is None:
+                self._add_chunk(*some, lse[chunk], wanted[chunk])
+            else:
+                self._add_exponentials(kernels, *some, lse[chunk], wanted[chunk])
         return lse, wanted
+
+    def _add_chunk(self, queries: Tensor, facts: Facts, place: Tensor, lse: Tensor, wanted: Tensor) -> None:
+        """Fill ``lse`` and ``wanted`` of some queries; ``place`` is for their scores."""
+        D, factor = facts.residual(self.keys.scores(queries, out=place), self.keys, lse)
+        chunked.matmul(D, self.keys.padded, out=wanted)
+        if factor is not None:
+            wanted.mul_(factor[:, None])
+            queries = scaled_rows(queries, factor)
+        chunked.add_matmul_(self._pulled, D.T, queries)
+
+    def _add_exponentials(
+        self, kernels: ModuleType, queries: Tensor, facts: Facts, place: Tensor, lse: Tensor, wanted: Tensor
+    ) -> None:
+        """As :meth:`_add_chunk` by ``D = A − diag(c/Z) E``, with ``E`` made by the product itself."""
+        keys = self.keys
+        factor = kernels.exponentials(queries, keys.padded, keys.num_real, facts.minus_counts, out=place, lse=lse)
+        chunked.matmul(place, keys.padded, out=wanted)
+        kernels.add_answers(wanted, factor, facts, keys.padded)
+        chunked.add_matmul_(self._pulled, place.T, scaled_rows(queries, factor))
+        kernels.pull_answers(self._pulled, facts, queries)
 
 
 class ResidualBackwardPass:
@@ -223,7 +248,7 @@ class ResidualBackwardPass:
     @property
     def bytes_per_query(self) -> int:
         """What the memory budget is spent on while a query is added."""
-        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS)
+        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS, _score_dtype(self.keys.padded))
 
     @property
     def grad_candidates(self) -> Tensor | None:

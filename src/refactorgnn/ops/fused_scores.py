@@ -37,6 +37,8 @@ _GROUP = 32
 # Candidates whose scores tell where a row lies, and how far m is above the largest of them, in powers of 2.
 _SAMPLE = 64
 _MARGIN = 40
+# Numbers of answers that a program adds.
+_ANSWERS = 2_048
 # The largest sum of a row that was well placed.
 _LARGEST = 2.0**60
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -98,28 +100,20 @@ def exponentials(queries: Tensor, keys: Tensor, num_real: int, weights: Tensor, 
         triton.next_power_of_2(num_tiles),
         _TILE,
         _DEPTH,
+        num_warps=1,
     )
     return factor
 
 
-def add_answers(wanted: Tensor, factor: Tensor, facts: Facts, keys: Tensor) -> None:
-    """``wanted = A K + factor · wanted``, in place. ``wanted``: ``E K``, float32."""
-    num_rows, dim = wanted.shape
-    answers = facts.answers
-    _add_answers_kernel[(num_rows,)](
-        wanted, factor, answers.offsets, answers.columns, facts.weights, keys, dim, triton.next_power_of_2(dim)
-    )
-
-
-def pull_answers(pulled: Tensor, facts: Facts, queries: Tensor) -> None:
-    """``pulled += Aᵀ Q``, in place. ``pulled``: float32."""
+def add_answers(facts: Facts, queries: Tensor, keys: Tensor, *, wanted: Tensor, pulled: Tensor) -> None:
+    """``wanted += A K`` and ``pulled += Aᵀ Q``, in place; both float32."""
     answers = facts.answers
     dim, num_edges = queries.shape[1], answers.num_edges
     block = triton.next_power_of_2(dim)
-    edges = max(1, _TILE * 16 // block)
+    edges = max(1, _ANSWERS // block)
     if num_edges:
-        _pull_answers_kernel[(triton.cdiv(num_edges, edges),)](
-            pulled, answers.rows, answers.columns, facts.weights, queries, num_edges, dim, edges, block
+        _add_answers_kernel[(triton.cdiv(num_edges, edges),)](
+            answers.rows, answers.columns, facts.weights, queries, keys, wanted, pulled, num_edges, dim, edges, block
         )
 
 
@@ -255,27 +249,17 @@ def _sums_kernel(
 
 
 @triton.jit
-def _add_answers_kernel(wanted, factor, offsets, columns, weights, keys, dim, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    lanes = tl.arange(0, BLOCK)
-    mask = lanes < dim
-    total = tl.load(wanted + row * dim + lanes, mask=mask, other=0.0) * tl.load(factor + row)
-    for edge in range(tl.load(offsets + row), tl.load(offsets + row + 1)):
-        K = tl.load(keys + tl.load(columns + edge) * dim + lanes, mask=mask, other=0.0).to(tl.float32)
-        total += tl.load(weights + edge).to(tl.float32) * K
-    tl.store(wanted + row * dim + lanes, total, mask=mask)
-
-
-@triton.jit
-def _pull_answers_kernel(
-    pulled, rows, columns, weights, queries, num_edges, dim, EDGES: tl.constexpr, BLOCK: tl.constexpr
+def _add_answers_kernel(
+    rows, columns, weights, queries, keys, wanted, pulled, num_edges, dim, EDGES: tl.constexpr, BLOCK: tl.constexpr
 ):
     edges = tl.program_id(0) * EDGES + tl.arange(0, EDGES)
     lanes = tl.arange(0, BLOCK)
     there = edges < num_edges
     mask = there[:, None] & (lanes < dim)[None, :]
-    row = tl.load(rows + edges, mask=there, other=0)
-    column = tl.load(columns + edges, mask=there, other=0)
-    weight = tl.load(weights + edges, mask=there, other=0.0).to(tl.float32)
-    Q = tl.load(queries + row[:, None] * dim + lanes[None, :], mask=mask, other=0.0).to(tl.float32)
-    tl.atomic_add(pulled + column[:, None] * dim + lanes[None, :], weight[:, None] * Q, mask=mask, sem="relaxed")
+    at_row = tl.load(rows + edges, mask=there, other=0)[:, None] * dim + lanes[None, :]
+    at_column = tl.load(columns + edges, mask=there, other=0)[:, None] * dim + lanes[None, :]
+    weight = tl.load(weights + edges, mask=there, other=0.0).to(tl.float32)[:, None]
+    Q = tl.load(queries + at_row, mask=mask, other=0.0).to(tl.float32)
+    tl.atomic_add(pulled + at_column, weight * Q, mask=mask, sem="relaxed")
+    K = tl.load(keys + at_column, mask=mask, other=0.0).to(tl.float32)
+    tl.atomic_add(wanted + at_row, weight * K, mask=mask, sem="relaxed")

@@ -220,9 +220,9 @@ class ResidualPass:
         keys = self.keys
         factor = kernels.exponentials(queries, keys.padded, keys.num_real, facts.minus_counts, out=place, lse=lse)
         chunked.matmul(place, keys.padded, out=wanted)
-        kernels.add_answers(wanted, factor, facts, keys.padded)
+        scaled_rows(wanted, factor, out=wanted)
         chunked.add_matmul_(self._pulled, place.T, scaled_rows(queries, factor))
-        kernels.pull_answers(self._pulled, facts, queries)
+        kernels.add_answers(facts, queries, keys.padded, wanted=wanted, pulled=self._pulled)
 
 
 class ResidualBackwardPass:

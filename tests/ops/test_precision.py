@@ -16,6 +16,8 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.likelihood import log_likelihood_gradient
 from refactorgnn.models.features import make_features
 from refactorgnn.ops import (
+    SparsePattern,
+    chunked,
     filtered_negative_log_likelihood,
     logsumexp,
     negative_log_likelihood,
@@ -191,3 +193,37 @@ def test_training_in_mixed_precision_lowers_the_loss(settings: dict[str, Any], t
     run = refactorgnn.train("countries_part_ind", out=tmp_path / "run", **{**shared, **settings})
     losses = [record["loss"] for record in run.records()]
     assert sum(losses[-3:]) < 0.9 * sum(losses[:3])
+
+
+def tf32(tensor: Tensor) -> Tensor:
+    """Numbers with the ten bits that TF32 tensor cores read of a float32."""
+    return (tensor.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def test_the_loss_of_what_is_nearly_certain_survives_rounded_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``A − P`` is rounded, not ``A`` and ``P``: of a ``P`` near 1 the difference would be all rounding.
+
+    So a relation that is nearly always guessed right pulled the states of a model with ``--tf32`` about at random.
+    """
+    multiply, add = chunked.matmul, chunked.add_matmul_
+    monkeypatch.setattr(chunked, "matmul", lambda a, b, out=None: multiply(rounded(a), rounded(b), out))
+    monkeypatch.setattr(chunked, "add_matmul_", lambda total, a, b: add(total, rounded(a), rounded(b)))
+
+    def rounded(tensor: Tensor) -> Tensor:
+        return tf32(tensor) if tensor.dtype == torch.float32 else tensor
+
+    # Numbers that have no more bits than that, so that the scores are exact.
+    candidates = torch.randn(50, 16, generator=torch.Generator().manual_seed(0)).bfloat16().double()
+    chosen = torch.arange(40)
+    queries = (3 * torch.nn.functional.normalize(candidates[chosen])).bfloat16().double()
+    answers = SparsePattern(torch.arange(41), chosen, 50)
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        inputs = queries.to(dtype).requires_grad_(), candidates.to(dtype).requires_grad_()
+        found.append(torch.autograd.grad(negative_log_likelihood(*inputs, answers), inputs))
+    certain = torch.softmax(queries @ candidates.T, dim=1)[chosen, chosen] > 0.99
+    assert certain.sum() > 10
+    for exact, got in zip(*found, strict=True):
+        assert (got - exact).norm() <= 2e-3 * exact.norm()
+    exact, got = (gradients[0][certain] for gradients in found)
+    assert ((got - exact).norm(dim=1) <= 1e-2 * exact.norm(dim=1)).all()

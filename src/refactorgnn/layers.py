@@ -15,6 +15,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.likelihood import NTerm, check_dropout, check_sampling, log_likelihood_gradient
 from refactorgnn.ops import IMPLS, Impl, passes
+from refactorgnn.relation_prediction import check_relation_loss, relation_gradient
 from refactorgnn.scorers import Scorer, make_scorer
 
 Optimizer = Literal["sgd", "adagrad"]
@@ -53,6 +54,8 @@ class ReFactorConv(nn.Module):
         dropout: The share of the numbers of subjects and relations that is dropped in training mode.
         n3_weighting: Whether N3 counts each entity once, or once for each triple it occurs in (``"triple"``), as when
             a factorisation model regularises the factors of its triples (Lacroix et al., 2018).
+        relation_loss: The weight of ``Σ log P(r | s, o)`` in what the step climbs, so that the relation of each triple
+            is predicted as well (Chen et al., 2021); above 0 the scorer must be bilinear.
 
     Shapes:
         - **x**: ``(num_nodes, dim)``
@@ -84,6 +87,7 @@ class ReFactorConv(nn.Module):
         num_samples: int | None = None,
         dropout: float = 0.0,
         n3_weighting: N3Weighting = "entity",
+        relation_loss: float = 0.0,
     ) -> None:
         super().__init__()
         for kind, name, choices in (
@@ -97,6 +101,7 @@ class ReFactorConv(nn.Module):
         self.scorer = make_scorer(scorer, dim) if isinstance(scorer, str) else scorer
         check_sampling(num_samples, self.scorer, impl)
         check_dropout(dropout, self.scorer)
+        check_relation_loss(relation_loss, self.scorer)
         self.num_relations = num_relations
         self.alpha = alpha
         self.optimizer = optimizer
@@ -108,6 +113,7 @@ class ReFactorConv(nn.Module):
         self.num_samples = num_samples
         self.dropout = dropout
         self.n3_weighting = n3_weighting
+        self.relation_loss = relation_loss
         self.relations = nn.Parameter(torch.empty(num_relations, self.scorer.relation_dim))
         self.reset_parameters()
 
@@ -208,6 +214,7 @@ class ReFactorConv(nn.Module):
 
     def gradient(self, x: Tensor, queries: QueryIndex) -> Tensor:
         """``∇H`` with the regulariser's part: the direction of the step, before its scaling."""
+        dropout_rate = self.dropout if self.training else 0.0
         gradient = log_likelihood_gradient(
             self.scorer,
             x,
@@ -217,8 +224,13 @@ class ReFactorConv(nn.Module):
             impl=self.impl,
             memory_budget=self.memory_budget,
             num_samples=self.num_samples if self.training else None,
-            dropout_rate=self.dropout if self.training else 0.0,
+            dropout_rate=dropout_rate,
         )
+        if self.relation_loss:
+            of_relations = relation_gradient(
+                self.scorer, x, self.relations, queries, dropout_rate=dropout_rate, memory_budget=self.memory_budget
+            )
+            gradient = gradient + self.relation_loss * of_relations
         return gradient - self.shrinkage(x, queries.occurrences) if self.n3 else gradient
 
     def shrinkage(self, x: Tensor, occurrences: Tensor) -> Tensor:
@@ -240,7 +252,7 @@ class ReFactorConv(nn.Module):
         return (
             f"{self.scorer!r}, num_relations={self.num_relations}, alpha={self.alpha}, optimizer={self.optimizer!r}, "
             f"n3={self.n3}, n_term={self.n_term!r}, impl={self.impl!r}, num_samples={self.num_samples}, "
-            f"dropout={self.dropout}, n3_weighting={self.n3_weighting!r}"
+            f"dropout={self.dropout}, n3_weighting={self.n3_weighting!r}, relation_loss={self.relation_loss}"
         )
 
 

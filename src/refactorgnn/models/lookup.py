@@ -14,7 +14,8 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
 from refactorgnn.models.base import EmbeddingScorer, LinkPredictor
-from refactorgnn.ops import SparsePattern, negative_log_likelihood
+from refactorgnn.ops import negative_log_likelihood
+from refactorgnn.relation_prediction import check_relation_loss, relation_loss
 from refactorgnn.scorers import DotScorer, Scorer, make_scorer
 
 
@@ -52,6 +53,7 @@ class Lookup(LinkPredictor):
         super().__init__(relations)
         self.entity_names = entities
         self.scorer = make_scorer(scorer, dim)
+        check_relation_loss(relation_loss, self.scorer)
         self.dropout = dropout
         self.n3 = n3
         self.relation_loss = relation_loss
@@ -83,7 +85,7 @@ class Lookup(LinkPredictor):
             batch,
             dropout_rate=self.dropout if self.training else 0.0,
             n3=self.n3,
-            relation_loss=self.relation_loss,
+            relation_weight=self.relation_loss,
             memory_budget=memory_budget,
         )
 
@@ -96,7 +98,7 @@ def factorisation_loss(
     *,
     dropout_rate: float,
     n3: float,
-    relation_loss: float = 0.0,
+    relation_weight: float = 0.0,
     memory_budget: int | None,
 ) -> Tensor:
     """The sum over the triples of ``batch`` of ``−log P(o | s, r) + λ (‖s‖³ + ‖r‖³ + ‖o‖³) − μ log P(r | s, o)``.
@@ -112,9 +114,9 @@ def factorisation_loss(
         total = autograd_path.negative_log_likelihood(
             scorer, dropped_s, dropped_r, states, batch.answers, memory_budget
         )
-    if relation_loss:
-        of_relations = _relation_likelihood(scorer, dropped_s, states, relations, batch, memory_budget)
-        total = total + relation_loss * of_relations
+    if relation_weight:
+        of_relations = relation_loss(scorer, dropped_s, states, relations, batch, memory_budget)
+        total = total + relation_weight * of_relations
     if not n3:
         return total
     # A complex number counts once, by its modulus; few of all entities are objects of a batch.
@@ -123,18 +125,6 @@ def factorisation_loss(
     of_queries = torch.dot(counts, scorer.n3_norm(subjects) + scorer.n3_norm(chosen))
     of_objects = torch.dot(times.to(counts.dtype), scorer.n3_norm(embedding(objects, states)))
     return total + n3 * (of_queries + of_objects)
-
-
-def _relation_likelihood(
-    scorer: Scorer, subjects: Tensor, states: Tensor, relations: Tensor, batch: QueryIndex, memory_budget: int | None
-) -> Tensor:
-    """``−Σ log P(r | s, o)`` over the triples of ``batch``; each is a question of its own."""
-    assert isinstance(scorer, DotScorer), "the settings refuse others"
-    rows, columns = batch.answers.rows, batch.answers.columns
-    questions = scorer.relation_query(embedding(rows, subjects), embedding(columns, states))
-    offsets = torch.arange(len(rows) + 1, device=rows.device)
-    answers = SparsePattern(offsets, batch.relations[rows], len(relations))
-    return negative_log_likelihood(questions, relations, answers, memory_budget=memory_budget)
 
 
 def known_entity_ids(entities: Vocabulary, graph: KnowledgeGraph, model: str) -> Tensor:

@@ -115,6 +115,7 @@ def _refactor(config: ReFactorConfig, graph: KnowledgeGraph) -> ReFactorGNN | In
     features = _features(config, graph)
     if config.layers == "inf":
         options |= {"optimizer": config.layer_optimizer, "dropout": config.layer_dropout}
+        options |= {"relation_loss": config.relation_loss}
         layer = seeded_layer(graph.relations, config.scorer, config.dim, **options)
         infinite = InfiniteReFactorGNN(graph.entities, graph.relations, features, layer, induced=config.induced)
         with torch.no_grad():

@@ -16,6 +16,7 @@ from refactorgnn.likelihood import NTerm
 from refactorgnn.models.features import RANDOM_SCALE, feature_names
 from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
+from refactorgnn.relation_prediction import can_predict_relations
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
 from refactorgnn.training.facts import MaskBy
 from refactorgnn.training.setting_errors import first_problem, models_in_words, refuse_changed
@@ -23,6 +24,9 @@ from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
 N3 = Annotated[float, Field(ge=0, description="The weight of the N3 regulariser.")]
+RelationLoss = Annotated[
+    float, Field(ge=0, description="The weight of predicting the relation of each fact as well; 0: objects only.")
+]
 LOGGERS = ("csv", "tensorboard")
 
 
@@ -146,14 +150,11 @@ class LookupConfig(TrainConfig):
     model: Annotated[Literal["lookup"], Field(description="The kind of model.")] = "lookup"
     batch_size: Annotated[int, Field(ge=1, description="Questions (subject, relation) in a batch.")] = 256
     n3: N3 = 1e-2
-    relation_loss: Annotated[
-        float, Field(ge=0, description="The weight of predicting the relation of each fact as well; 0: objects only.")
-    ] = 0.0
+    relation_loss: RelationLoss = 0.0
 
     @model_validator(mode="after")
     def _relations_can_be_predicted(self) -> LookupConfig:
-        scorer = make_scorer(self.scorer, self.dim)
-        if not (isinstance(scorer, DotScorer) and scorer.is_bilinear):
+        if not can_predict_relations(make_scorer(self.scorer, self.dim)):
             refuse_changed(self, ("relation_loss",), f"needs a bilinear scorer, which {self.scorer!r} is not")
         return self
 
@@ -324,6 +325,7 @@ class ReFactorConfig(MessagePassingConfig):
     through: Annotated[
         bool, Field(description="With layers inf: learn relations through the layer, or only on its outcome.")
     ] = True
+    relation_loss: RelationLoss = 0.0
     links: Annotated[
         bool, Field(description="Learn also what facts between two entities say about others; mask_by must be fact.")
     ] = False
@@ -335,6 +337,7 @@ class ReFactorConfig(MessagePassingConfig):
     def _fits_together(self) -> ReFactorConfig:
         if self.layers != "inf":
             refuse_changed(self, ("through",), "needs layers inf: features are learned through the layers")
+            refuse_changed(self, ("relation_loss",), "needs layers inf, or a lookup model")
         else:
             refuse_changed(
                 self, ("regime", "learned_steps", "draws", "validation_facts", "links"), "needs a finite depth"
@@ -348,12 +351,15 @@ class ReFactorConfig(MessagePassingConfig):
         if not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
             reason = f"needs a dot-product scorer, which {self.scorer!r} is not"
             refuse_changed(self, ("samples", "layer_dropout", "links"), reason)
+        if not can_predict_relations(make_scorer(self.scorer, self.dim)):
+            refuse_changed(self, ("relation_loss",), f"needs a bilinear scorer, which {self.scorer!r} is not")
         if self.mask_by != "fact":
             refuse_changed(self, ("links",), "needs mask_by fact")
         if self.parts == 1:
             refuse_changed(self, ("induced",), "needs parts above 1")
         if self.sampler != "none":
             refuse_changed(self, ("parts",), "is not for sub-graphs, which are mini-batches")
+            refuse_changed(self, ("relation_loss",), "is not for sub-graphs")
         return self
 
 

@@ -9,6 +9,7 @@ from torch.nn.functional import dropout
 from refactorgnn import autograd_path
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.ops import AddedScores, SparsePattern, filtered_negative_log_likelihood
+from refactorgnn.relation_prediction import relation_loss
 from refactorgnn.row_work import gathered_queries
 from refactorgnn.scorers import DotScorer, Scorer
 from refactorgnn.training.config import MessagePassingConfig
@@ -23,6 +24,7 @@ def total_loss(
     *,
     candidates: Tensor | None = None,
     added: AddedScores | None = None,
+    relation_weight: float = 0.0,
     config: MessagePassingConfig,
 ) -> Tensor:
     """The sum over the target triples of their negative log-likelihood among the candidates that are no known answers.
@@ -35,6 +37,7 @@ def total_loss(
         known: The known answers of each question of ``targets`` among the candidates.
         candidates: The states of the candidates, shape ``(num_candidates, dim)``; all entities if not given.
         added: What the scores have beside those of the decoder, if it is a dot product.
+        relation_weight: That of predicting the relations of the targets as well, whose objects are then entities.
         config: The dropout of subject and relation, the weight of N3 on the relations, the memory budget.
     """
     budget = config.memory_budget
@@ -57,6 +60,9 @@ def total_loss(
         total = autograd_path.filtered_negative_log_likelihood(
             scorer, *dropped, candidates, targets.answers, known, budget
         )
+    if relation_weight:
+        subjects = dropout(states.index_select(0, targets.subjects), config.dropout)
+        total = total + relation_weight * relation_loss(scorer, subjects, candidates, relations, targets, budget)
     if config.relation_n3:
         chosen = relations.index_select(0, targets.relations)
         counts = targets.counts.to(chosen.dtype)

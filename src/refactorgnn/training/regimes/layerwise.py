@@ -103,6 +103,7 @@ class LayerwiseRegime(Regime[LayerStep]):
             mine,
             self.facts.answers_to(mine),
             added=self.model.added_scores(batch.support, mine) if isinstance(self.model, ReFactorGNN) else None,
+            relation_weight=self.config.relation_loss,
             config=self.config,
         )
         return total * self.share.world_size / batch.targets.total

@@ -27,9 +27,11 @@ def operands(num_rows: int, num_real: int, dim: int, scale: float) -> tuple[Tens
 def exponentials(queries: Tensor, keys: Tensor, num_real: int) -> tuple[Tensor, Tensor, Tensor]:
     """``P``, where ``E`` and ``1/Z`` are made one again, all columns of ``E``, and the normalisers."""
     E = torch.full((len(queries), len(keys)), torch.nan, device=DEVICE, dtype=torch.bfloat16)
-    lse, weights = torch.empty(len(queries), device=DEVICE), torch.ones(len(queries), device=DEVICE)
-    factor = fused_scores.exponentials(queries, keys, num_real, weights, out=E, lse=lse)
-    return E.double() * factor.double()[:, None], E, lse
+    lse, factor, weights = (torch.full((len(queries),), value, device=DEVICE) for value in (0.0, 0.0, 2.0))
+    rows = fused_scores.Rows(fused_scores.shifts(queries, keys, num_real), weights, lse, factor)
+    scaled = fused_scores.exponentials(queries, keys, num_real, rows, out=E)
+    torch.testing.assert_close(scaled.float(), queries.float() * factor[:, None], rtol=2**-7, atol=0)
+    return E.double() * factor.double()[:, None] / 2, E, lse
 
 
 @pytest.mark.parametrize("dim", [8, 64, 136])

@@ -17,6 +17,8 @@ Only for GPUs; importing this module needs Triton, which torch brings along wher
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -46,32 +48,55 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 _INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 
 
-def exponentials(queries: Tensor, keys: Tensor, num_real: int, weights: Tensor, *, out: Tensor, lse: Tensor) -> Tensor:
-    """Fill ``out`` with ``E`` and ``lse`` with ``logsumexp(S)``; returns ``weights / Z``. Sums are float32.
+class Rows(NamedTuple):
+    """A number for each query, float32.
+
+    Args:
+        shift: ``m``, in powers of 2; see :func:`shifts`.
+        weights: Whatever is to be divided by ``Z``.
+        lse: To be filled with ``logsumexp(S)``.
+        factor: To be filled with ``weights / Z``.
+    """
+
+    shift: Tensor
+    weights: Tensor
+    lse: Tensor
+    factor: Tensor
+
+    def part(self, rows: slice) -> Rows:
+        """Those of consecutive queries, without copying."""
+        return Rows(*(numbers[rows] for numbers in self))
+
+
+def shifts(queries: Tensor, keys: Tensor, num_real: int) -> Tensor:
+    """``m`` of each query, from the scores of some candidates; see :func:`exponentials`."""
+    num_rows, dim = queries.shape
+    step = max(1, num_real // _SAMPLE)
+    sizes = num_rows, min(_SAMPLE, triton.cdiv(num_real, step)), dim, step * dim
+    shift = queries.new_empty(num_rows, dtype=torch.float32)
+    _shift_kernel[(triton.cdiv(num_rows, _TILE),)](queries, keys, shift, *sizes, _MARGIN, _TILE, _SAMPLE, _DEPTH)
+    return shift
+
+
+def exponentials(queries: Tensor, keys: Tensor, num_real: int, rows: Rows, *, out: Tensor) -> Tensor:
+    """Fill ``out`` with ``E``, and what is to be filled of ``rows``; returns the queries times their factors.
 
     Args:
         queries: ``Q``, shape ``(num_queries, dim)``; ``dim`` a multiple of 8.
         keys: ``K``, shape ``(num_candidates, dim)``; ``num_candidates`` a multiple of 8.
         num_real: The candidates that count; in ``out`` the others are 0.
-        weights: One for each row, float32.
+        rows: What there is of each query.
         out: Shape ``(num_queries, num_candidates)``.
-        lse: One number for each row, float32.
     """
     (num_rows, dim), num_columns = queries.shape, keys.shape[0]
     num_tiles = triton.cdiv(num_columns, _TILE)
-    shift, factor = torch.empty_like(weights), torch.empty_like(weights)
-    rows_grid = (triton.cdiv(num_rows, _TILE),)
-    step = max(1, num_real // _SAMPLE)
-    sizes = num_rows, min(_SAMPLE, triton.cdiv(num_real, step)), dim, step * dim
-    _shift_kernel[rows_grid](queries, keys, shift, *sizes, _MARGIN, _TILE, _SAMPLE, _DEPTH)
-
-    partial = weights.new_empty(num_rows, num_tiles)
+    partial = rows.shift.new_empty(num_rows, num_tiles)
     operands = [TensorDescriptor.from_tensor(factor, [_TILE, _DEPTH]) for factor in (queries, keys)]
     place = TensorDescriptor.from_tensor(out, [_TILE, _TILE])
-    _exponentials_kernel[(rows_grid[0] * num_tiles,)](
+    _exponentials_kernel[(triton.cdiv(num_rows, _TILE) * num_tiles,)](
         *operands,
         place,
-        shift,
+        rows.shift,
         partial,
         num_rows,
         num_real,
@@ -83,15 +108,14 @@ def exponentials(queries: Tensor, keys: Tensor, num_real: int, weights: Tensor, 
         num_warps=_WARPS,
         num_stages=_STAGES,
     )
+    scaled = torch.empty_like(queries)
     _sums_kernel[(num_rows,)](
         queries,
         keys,
         out,
-        shift,
+        scaled,
         partial,
-        weights,
-        lse,
-        factor,
+        *rows,
         num_real,
         num_columns,
         dim,
@@ -100,9 +124,10 @@ def exponentials(queries: Tensor, keys: Tensor, num_real: int, weights: Tensor, 
         triton.next_power_of_2(num_tiles),
         _TILE,
         _DEPTH,
+        triton.next_power_of_2(dim),
         num_warps=1,
     )
-    return factor
+    return scaled
 
 
 def add_answers(facts: Facts, queries: Tensor, keys: Tensor, *, wanted: Tensor, pulled: Tensor) -> None:
@@ -212,8 +237,9 @@ def _sums_kernel(
     queries,
     keys,
     out,
-    shift,
+    scaled,
     partial,
+    shift,
     weights,
     lse,
     factor,
@@ -225,6 +251,7 @@ def _sums_kernel(
     TILES: tl.constexpr,
     TILE: tl.constexpr,
     DEPTH: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     tiles = tl.arange(0, TILES)
@@ -245,7 +272,11 @@ def _sums_kernel(
             tl.store(place, E.to(out.dtype.element_ty), mask=start + lanes < num_columns)
         total = tl.sum(sums, 0)
     tl.store(lse + row, (base + tl.log2(total)) / _LOG2_E)
-    tl.store(factor + row, tl.load(weights + row) / total)
+    share = tl.load(weights + row) / total
+    tl.store(factor + row, share)
+    width = tl.arange(0, WIDTH)
+    Q = tl.load(queries + row * dim + width, mask=width < dim, other=0.0).to(tl.float32)
+    tl.store(scaled + row * dim + width, (Q * share).to(scaled.dtype.element_ty), mask=width < dim)
 
 
 @triton.jit

@@ -196,33 +196,35 @@ class ResidualPass:
         most_rows = min(rows, queries.shape[0])
         kernels = passes.score_kernels_for(queries, most_rows, keys.padded.shape[0])
         place = keys.buffer(most_rows, self._score_dtype if kernels is None else queries.dtype)
+        if kernels is not None:
+            self._add_by_exponentials(kernels, queries, facts, place, lse, wanted)
+            return lse, wanted
         for chunk in chunked.chunks(queries.shape[0], rows):
-            some = queries[chunk], facts.part(chunk), place[: chunk.stop - chunk.start]
-            if kernels is None:
-                self._add_chunk(*some, lse[chunk], wanted[chunk])
-            else:
-                self._add_exponentials(kernels, *some, lse[chunk], wanted[chunk])
+            q = queries[chunk]
+            D, factor = facts.part(chunk).residual(keys.scores(q, out=place), keys, lse[chunk])
+            chunked.matmul(D, keys.padded, out=wanted[chunk])
+            if factor is not None:
+                wanted[chunk].mul_(factor[:, None])
+                q = scaled_rows(q, factor)
+            chunked.add_matmul_(self._pulled, D.T, q)
         return lse, wanted
 
-    def _add_chunk(self, queries: Tensor, facts: Facts, place: Tensor, lse: Tensor, wanted: Tensor) -> None:
-        """Fill ``lse`` and ``wanted`` of some queries; ``place`` is for their scores."""
-        D, factor = facts.residual(self.keys.scores(queries, out=place), self.keys, lse)
-        chunked.matmul(D, self.keys.padded, out=wanted)
-        if factor is not None:
-            wanted.mul_(factor[:, None])
-            queries = scaled_rows(queries, factor)
-        chunked.add_matmul_(self._pulled, D.T, queries)
-
-    def _add_exponentials(
+    def _add_by_exponentials(
         self, kernels: ModuleType, queries: Tensor, facts: Facts, place: Tensor, lse: Tensor, wanted: Tensor
     ) -> None:
-        """As :meth:`_add_chunk` by ``D = A − diag(c/Z) E``, with ``E`` made by the product itself."""
-        keys = self.keys
-        factor = kernels.exponentials(queries, keys.padded, keys.num_real, facts.minus_counts, out=place, lse=lse)
-        chunked.matmul(place, keys.padded, out=wanted)
+        """Fill ``lse`` and ``wanted`` by ``D = A − diag(c/Z) E``, with ``E`` made by the product itself.
+
+        What can wait is done for all chunks together: there are few kernels to launch while a chunk is at work.
+        """
+        K, weights = self.keys.padded, facts.minus_counts
+        shift, factor = kernels.shifts(queries, K, self.keys.num_real), torch.empty_like(weights)
+        for chunk in chunked.chunks(queries.shape[0], place.shape[0]):
+            E, rows = place[: chunk.stop - chunk.start], kernels.Rows(shift, weights, lse, factor).part(chunk)
+            scaled = kernels.exponentials(queries[chunk], K, self.keys.num_real, rows, out=E)
+            chunked.matmul(E, K, out=wanted[chunk])
+            chunked.add_matmul_(self._pulled, E.T, scaled)
         scaled_rows(wanted, factor, out=wanted)
-        chunked.add_matmul_(self._pulled, place.T, scaled_rows(queries, factor))
-        kernels.add_answers(facts, queries, keys.padded, wanted=wanted, pulled=self._pulled)
+        kernels.add_answers(facts, queries, K, wanted=wanted, pulled=self._pulled)
 
 
 class ResidualBackwardPass:

@@ -10,6 +10,11 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+# Where a product that ends in exponentials is faster than one and a pass over its scores: so many candidates, and no
+# more than so many numbers to multiply.
+_WIDE_ROW = 16_384
+_MOST_DEPTH = 512
+
 
 def kernels_for(scores: Tensor) -> ModuleType | None:
     """:mod:`refactorgnn.ops.fused` where it can be used, which is on a GPU up to float32, or None."""
@@ -34,16 +39,18 @@ def aggregate_kernels_for(states: Tensor) -> ModuleType | None:
 def score_kernels_for(queries: Tensor, num_rows: int, num_columns: int) -> ModuleType | None:
     """:mod:`refactorgnn.ops.fused_scores` where it pays, or None.
 
-    It needs bfloat16 and copies of tiles that GPUs have since Hopper. It loses where scores stay in the cache, so that
+    It needs bfloat16, and copies of tiles that GPUs have since Hopper. It loses where scores stay in the cache, so that
     to read them again costs nothing, and where d is so large that the library's product gains more on ours than the
-    exponentials cost.
+    exponentials cost. A row of some 15,000 candidates is as fast without it; one of 40,000, which takes so many
+    registers that few rows are at work together, is not.
 
     Args:
         queries: Shape ``(num_queries, dim)``.
         num_rows: Of a chunk.
         num_columns: The candidates, added ones included.
     """
-    if not queries.is_cuda or queries.dtype != torch.bfloat16 or queries.shape[1] % 8 or queries.shape[1] > 512:
+    dim, is_wide = queries.shape[1], num_columns >= _WIDE_ROW
+    if not queries.is_cuda or queries.dtype != torch.bfloat16 or dim % 8 or dim > _MOST_DEPTH or not is_wide:
         return None
     device = torch.cuda.get_device_properties(queries.device)
     exceeds_cache = num_rows * num_columns * queries.element_size() > device.L2_cache_size

@@ -17,7 +17,7 @@ FLOORS = [
     {"data"},
     {"sampling"},
     {"scorers"},
-    {"autograd_path", "row_work"},
+    {"autograd_path", "row_work", "relation_prediction"},
     {"streamed"},
     {"likelihood"},
     {"layers"},

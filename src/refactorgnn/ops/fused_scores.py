@@ -41,6 +41,8 @@ _SAMPLE = 64
 _MARGIN = 40
 # Numbers of answers that a program adds.
 _ANSWERS = 2_048
+# Sums of tiles that a warp of 32 threads adds up.
+_PER_WARP = 512
 # The largest sum of a row that was well placed.
 _LARGEST = 2.0**60
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -108,7 +110,7 @@ def exponentials(queries: Tensor, keys: Tensor, num_real: int, rows: Rows, *, ou
         num_warps=_WARPS,
         num_stages=_STAGES,
     )
-    scaled = torch.empty_like(queries)
+    scaled, tiles = torch.empty_like(queries), triton.next_power_of_2(num_tiles)
     _sums_kernel[(num_rows,)](
         queries,
         keys,
@@ -121,11 +123,11 @@ def exponentials(queries: Tensor, keys: Tensor, num_real: int, rows: Rows, *, ou
         dim,
         num_tiles,
         _LARGEST,
-        triton.next_power_of_2(num_tiles),
+        tiles,
         _TILE,
         _DEPTH,
         triton.next_power_of_2(dim),
-        num_warps=1,
+        num_warps=min(8, max(1, tiles // _PER_WARP)),
     )
     return scaled
 

@@ -14,6 +14,7 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.ops import Impl, edge_dots, logsumexp, residual_products, sum_neighbours
 from refactorgnn.ops.sampled import CandidateSample
+from refactorgnn.ops.sparse import added
 from refactorgnn.row_work import row_kernels
 from refactorgnn.scorers import DotScorer, Scorer
 
@@ -135,7 +136,7 @@ def _gradient(
             grad_K = grad_K + _own_candidate_term(Q, K, lse, queries, sample)
     wanted = scorer.adjoint(grad_Q, subjects, relations)
     as_subject = _summed_by_subject(queries, wanted if kept is None else wanted * kept)
-    return as_subject + scorer.candidates_adjoint(grad_K, states)
+    return added(as_subject, scorer.candidates_adjoint(grad_K, states))
 
 
 def _summed_by_subject(queries: QueryIndex, wanted: Tensor) -> Tensor:
@@ -152,7 +153,7 @@ def _sampled_residuals(
     counts = queries.counts.to(torch.promote_types(Q.dtype, torch.float32))
     lse, expected, pulled = sample.softmax_products(Q, K, counts, memory_budget)
     grad_Q = sum_neighbours(queries.answers, K) - counts[:, None] * expected
-    return lse, grad_Q, sum_neighbours(queries.answers.transposed, Q) - pulled
+    return lse, grad_Q, added(sum_neighbours(queries.answers.transposed, Q), pulled, alpha=-1)
 
 
 def check_sampling(num_samples: int | None, scorer: Scorer, impl: Impl) -> None:

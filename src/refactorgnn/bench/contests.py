@@ -108,7 +108,7 @@ def _layer(bench: _Bench, *, backward: bool, num_samples: int | None = None) -> 
     case, queries, budget = bench.case, bench.queries, bench.memory_budget()
     conv = ReFactorConv(case.dim, queries.num_relations, memory_budget=budget, num_samples=num_samples).to(bench.device)
     states = bench.random(bench.graph.num_entities).requires_grad_(backward)
-    upstream = bench.random(bench.graph.num_entities)
+    upstream = bench.random(bench.graph.num_entities) if backward else None
 
     def run(forward: Callable[[], Tensor]) -> tuple[Tensor, ...]:
         with torch.set_grad_enabled(backward), bench.autocast():

@@ -99,7 +99,7 @@ class Floor:
         num_queries = max(one.num_queries for one in products)
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.rows = max(1, min(_MOST_ROWS, num_queries, memory_budget // (num_candidates * dtype.itemsize)))
-        self._queries = torch.randn(num_queries, dim, device=device, dtype=dtype) / dim
+        self._queries = torch.randn(num_queries, dim, device=device, dtype=dtype).div_(dim)
         self._candidates = torch.randn(num_candidates, dim, device=device, dtype=dtype)
         self._scores = torch.empty(self.rows, num_candidates, device=device, dtype=dtype)
         self._row_sums = torch.empty(self.rows, dim, device=device, dtype=dtype)

@@ -58,6 +58,19 @@ def test_the_gradient_and_its_derivatives_are_those_of_autograd(name: str, budge
         torch.testing.assert_close(ours, theirs)
 
 
+def test_facts_count_by_their_weights() -> None:
+    scorer = make_scorer("complex", 4)
+    inputs = [tensor.detach() for tensor in drawn(scorer)]
+    index = facts()
+    weights = torch.linspace(0, 2, len(FACTS), dtype=torch.float64)
+    got = relation_gradient(scorer, *inputs, index.weighted(weights), memory_budget=1)
+    rows, objects = index.answers.rows, index.answers.columns
+    in_order = torch.stack([index.subjects[rows], index.relations[rows], objects], dim=1).split(1)
+    one_by_one = (QueryIndex.from_triples(fact, NUM_ENTITIES, NUM_RELATIONS) for fact in in_order)
+    expected = sum(w * relation_gradient(scorer, *inputs, fact) for w, fact in zip(weights, one_by_one, strict=True))
+    torch.testing.assert_close(got, expected)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_layers_are_steps_of_an_optimiser_on_both_likelihoods(optimizer: str) -> None:
     scorer = make_scorer("complex", 4)

@@ -50,6 +50,7 @@ def relation_loss(
         memory_budget: Bytes of temporaries.
     """
     assert isinstance(scorer, DotScorer), "settings refuse others"
+    assert facts.weights is None, "facts of infinite depth, and of lookup models, have none"
     rows, objects = facts.answers.rows, facts.answers.columns
     questions = scorer.relation_query(subjects.index_select(0, rows), states.index_select(0, objects))
     answers = _answers(facts.relations.index_select(0, rows), len(relations))
@@ -73,7 +74,7 @@ def relation_gradient(
         scorer: The score function, a bilinear one.
         states: ``H``.
         relations: ``ψ``.
-        facts: The facts, grouped; each counts as one.
+        facts: The facts, grouped, with their weights if they have any.
         dropout_rate: The share of the numbers of subjects that is dropped.
         memory_budget: Bytes of temporaries.
     """
@@ -83,7 +84,9 @@ def relation_gradient(
     total = torch.zeros_like(states)
     at_once = rows_of(memory_budget, _ARRAYS * states.shape[1] * states.element_size(), states.device)
     for some in chunks(len(rows), at_once):
-        wanted = partial(_wanted, scorer, subjects[some], objects[some], asked[some], dropout_rate, memory_budget)
+        weights = None if facts.weights is None else facts.weights[some]
+        given = subjects[some], objects[some], asked[some], weights, dropout_rate, memory_budget
+        wanted = partial(_wanted, scorer, *given)
         if torch.is_grad_enabled():
             of_subjects, of_objects = checkpoint(wanted, states, relations, use_reentrant=False)
         else:
@@ -97,6 +100,7 @@ def _wanted(
     subjects: Tensor,
     objects: Tensor,
     asked: Tensor,
+    weights: Tensor | None,
     dropout_rate: float,
     memory_budget: int | None,
     states: Tensor,
@@ -109,9 +113,8 @@ def _wanted(
     s, o = states.index_select(0, subjects), states.index_select(0, objects)
     kept = dropout(torch.ones_like(s), dropout_rate) if dropout_rate else 1
     s = s * kept
-    answers = _answers(asked, len(relations))
-    _, wanted, _ = residual_products(scorer.relation_query(s, o), relations, answers, memory_budget=memory_budget)
-    wanted = wanted.to(states.dtype)
+    questions, answers = scorer.relation_query(s, o), _answers(asked, len(relations))
+    wanted = residual_products(questions, relations, answers, weights, memory_budget=memory_budget)[1].to(states.dtype)
     of_subjects = scorer.adjoint(scorer.candidates(o), s, wanted) * kept
     return of_subjects, scorer.candidates_adjoint(scorer.query(s, wanted), o)
 

@@ -103,3 +103,16 @@ def test_products_err_less_than_a_plain_implementation(
     for got, other, expected in zip(ours, plain, exact, strict=True):
         assert (got - expected).norm() <= 0.9 * (other - expected).norm()
     assert (ours[1][answers.counts == 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("num_columns", "dim", "is_used"),
+    [(40_944, 256, True), (40_944, 768, False), (40_944, 260, False), (14_544, 256, False)],
+)
+def test_they_are_used_where_they_were_faster(num_columns: int, dim: int, is_used: bool) -> None:
+    """On a GPU since Hopper, for rows that are wide and do not stay in the cache; elsewhere never."""
+    queries = torch.zeros(1, dim, dtype=torch.bfloat16, device=DEVICE)
+    can_be_used = DEVICE == "cuda" and torch.cuda.get_device_capability() >= (9, 0)
+    assert passes.score_kernels_for(queries, 1, num_columns) is None
+    assert passes.score_kernels_for(queries.float(), 5_000, num_columns) is None
+    assert (passes.score_kernels_for(queries, 5_000, num_columns) is fused_scores) == (is_used and can_be_used)

@@ -1,6 +1,7 @@
-"""Write the table of results in README.md from the records in docs/results: no figure in it is typed by hand.
+"""Write the tables of results and of speed in README.md from the records in docs: no figure in them is typed by hand.
 
-Run it after ``refactorgnn reproduce inductive``: ``python scripts/readme_results.py``. A test compares the two.
+Run it after ``refactorgnn reproduce inductive`` and ``refactorgnn bench``: ``python scripts/readme_results.py``. A test
+compares the two.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
+from refactorgnn.bench.page import duration
+from refactorgnn.bench.records import BenchRecord, load_bench_records
+from refactorgnn.bench.rivals import PUBLISHED
 from refactorgnn.reproduce.goals import goals_by_table
 from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import load_records
@@ -15,6 +19,8 @@ from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Cell, Metric
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- made by scripts/readme_results.py -->", "<!-- end -->"
+SPEED_BEGIN = "<!-- speed, made by scripts/readme_results.py -->"
+LAYERS = [(dataset, dim) for dataset in ("FB15k-237", "WN18RR") for dim in (256, 768)]
 ROWS = {
     "best [R]": "one model, no texts",
     "best [T]": "one model, with texts",
@@ -68,11 +74,36 @@ def _scale_line() -> str:
     return f"| {about['scale_name']} | {' | '.join(f'{mean:.4f}' for mean in means)} | |"
 
 
+def speed_block() -> str:
+    """The lines between the marks about speed, these included."""
+    lines = [
+        SPEED_BEGIN,
+        "| a layer, forward, on one H200 (bfloat16) | time | its three products alone | the published formulation |",
+        "|---|---:|---:|---:|",
+    ]
+    records = load_bench_records(ROOT / "docs")
+    for dataset, dim in LAYERS:
+        (record,) = (one for one in records if _is_layer(one, dataset, dim))
+        theirs = record.rival_seconds(PUBLISHED)
+        assert theirs is not None, "the published formulation of these fits on that machine"
+        times = (duration(seconds) for seconds in (record.subject_seconds, record.floor_seconds, theirs))
+        lines.append(f"| {dataset}, d = {dim} | {' | '.join(times)} |")
+    return "\n".join([*lines, END])
+
+
+def _is_layer(record: BenchRecord, dataset: str, dim: int) -> bool:
+    case = record.of
+    asked = case.row, case.dataset, case.dim, case.precision
+    return asked == ("layer", dataset, dim, "bf16") and "H200" in record.machine
+
+
 def readme() -> str:
-    """README.md with the table as it should be."""
+    """README.md with the tables as they should be."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    return before + block() + rest.partition(END)[2]
+    for begin, lines in ((BEGIN, block()), (SPEED_BEGIN, speed_block())):
+        before, _, rest = text.partition(begin)
+        text = before + lines + rest.partition(END)[2]
+    return text
 
 
 if __name__ == "__main__":

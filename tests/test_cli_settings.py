@@ -38,6 +38,7 @@ BESIDE: dict[str, dict[str, Any]] = SAMPLING | {
 }
 BESIDE_OF_MODEL: dict[tuple[str, str], dict[str, Any]] = {
     ("refactor", "steps_per_epoch"): {"regime": "unrolled"},
+    ("refactor", "relation_loss"): {"layers": "inf"},
     ("gat", "heads"): {"dim": 40},
     ("gat", "dim"): {"heads": 2},
 }

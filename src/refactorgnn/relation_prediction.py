@@ -91,7 +91,7 @@ def relation_gradient(
             of_subjects, of_objects = checkpoint(wanted, states, relations, use_reentrant=False)
         else:
             of_subjects, of_objects = wanted(states, relations)
-        total = total.index_add(0, subjects[some], of_subjects).index_add(0, objects[some], of_objects)
+        total.index_add_(0, subjects[some], of_subjects).index_add_(0, objects[some], of_objects)
     return total
 
 

@@ -218,9 +218,10 @@ class ResidualPass:
         """
         K, weights = self.keys.padded, facts.minus_counts
         shift, factor = kernels.shifts(queries, K, self.keys.num_real), torch.empty_like(weights)
+        rows = kernels.Rows(shift, weights, lse, factor)
         for chunk in chunked.chunks(queries.shape[0], place.shape[0]):
-            E, rows = place[: chunk.stop - chunk.start], kernels.Rows(shift, weights, lse, factor).part(chunk)
-            scaled = kernels.exponentials(queries[chunk], K, self.keys.num_real, rows, out=E)
+            E = place[: chunk.stop - chunk.start]
+            scaled = kernels.exponentials(queries[chunk], K, self.keys.num_real, rows.part(chunk), out=E)
             chunked.matmul(E, K, out=wanted[chunk])
             chunked.add_matmul_(self._pulled, E.T, scaled)
         scaled_rows(wanted, factor, out=wanted)

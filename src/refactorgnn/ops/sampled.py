@@ -108,8 +108,7 @@ class CandidateSample:
         pull = (weights.to(P.dtype)[answers.rows] * P)[answers.to_transposed]
         expected = expected + sum_neighbours(answers, candidates, P.to(candidates.dtype))
         to_answers = sum_neighbours(answers.transposed, queries, pull.to(queries.dtype)).to(pulled.dtype)
-        add_rows = to_answers.index_add if torch.is_grad_enabled() else to_answers.index_add_
-        return lse, expected, add_rows(0, self.drawn, pulled)
+        return lse, expected, to_answers.index_add_(0, self.drawn, pulled)
 
     def _over_drawn(
         self, queries: Tensor, candidates: Tensor, of_answers: Tensor, weights: Tensor | None, memory_budget: int | None

@@ -154,8 +154,7 @@ class LookupConfig(TrainConfig):
 
     @model_validator(mode="after")
     def _relations_can_be_predicted(self) -> LookupConfig:
-        if not can_predict_relations(make_scorer(self.scorer, self.dim)):
-            refuse_changed(self, ("relation_loss",), f"needs a bilinear scorer, which {self.scorer!r} is not")
+        _refuse_relation_loss_unless_bilinear(self)
         return self
 
 
@@ -351,8 +350,7 @@ class ReFactorConfig(MessagePassingConfig):
         if not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
             reason = f"needs a dot-product scorer, which {self.scorer!r} is not"
             refuse_changed(self, ("samples", "layer_dropout", "links"), reason)
-        if not can_predict_relations(make_scorer(self.scorer, self.dim)):
-            refuse_changed(self, ("relation_loss",), f"needs a bilinear scorer, which {self.scorer!r} is not")
+        _refuse_relation_loss_unless_bilinear(self)
         if self.mask_by != "fact":
             refuse_changed(self, ("links",), "needs mask_by fact")
         if self.parts == 1:
@@ -372,6 +370,11 @@ CONFIGS: dict[str, type[TrainConfig]] = {
     "no-pretrain": NoPretrainConfig,
     "forgetting": ForgettingConfig,
 }
+
+
+def _refuse_relation_loss_unless_bilinear(config: LookupConfig | ReFactorConfig) -> None:
+    if not can_predict_relations(make_scorer(config.scorer, config.dim)):
+        refuse_changed(config, ("relation_loss",), f"needs a bilinear scorer, which {config.scorer!r} is not")
 
 
 def settings_by_name() -> dict[str, dict[str, FieldInfo]]:

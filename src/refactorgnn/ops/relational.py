@@ -81,6 +81,12 @@ class TypedEdges:
         return SparsePattern.from_counts(self.degrees, self.sources, self.num_nodes)
 
     @cached_property
+    def arriving(self) -> SparsePattern:
+        """The edges that end at each node."""
+        edges = torch.arange(self.num_edges, device=self.targets.device)
+        return SparsePattern(self.incoming.offsets, edges, self.num_edges)
+
+    @cached_property
     def outgoing(self) -> SparsePattern:
         """The edges that begin at each node."""
         order = torch.argsort(self.sources, stable=True)

@@ -92,7 +92,7 @@ def test_sub_graphs_and_labels_are_those_of_a_search_pair_by_pair(case: Case, ho
         assert int(whole.nodes[whole.tails[number]]) == tail
     start = 0
     for group in whole.groups(10):
-        assert int(group.sizes.sum()) <= 10 or group.num_pairs == 1
+        assert int(group.sizes().sum()) <= 10 or group.num_pairs == 1
         for pair in range(group.num_pairs):
             assert pair_of(group, pair) == pair_of(whole, start + pair)
         start += group.num_pairs

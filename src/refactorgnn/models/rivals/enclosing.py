@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
+from refactorgnn.ops.relational import TypedEdges
 from refactorgnn.ops.sparse import SparsePattern
 
 
@@ -29,7 +30,7 @@ class EnclosingSubgraphs:
         tails: The node that is its tail; shape ``(num_pairs,)``.
         sources: The node that each fact begins at; shape ``(num_edges,)``.
         types: The relation of each fact; shape ``(num_edges,)``.
-        targets: The node that it ends at; shape ``(num_edges,)``.
+        targets: The node that it ends at, ascending; shape ``(num_edges,)``.
     """
 
     nodes: Tensor
@@ -51,17 +52,19 @@ class EnclosingSubgraphs:
         """The nodes of all sub-graphs."""
         return self.nodes.numel()
 
-    @cached_property
-    def sizes(self) -> Tensor:
-        """Nodes and edges of each pair; shape ``(num_pairs,)``."""
-        in_edges = self.pair_of_node[self.targets]
-        return torch.bincount(self.pair_of_node, minlength=self.num_pairs) + torch.bincount(
-            in_edges, minlength=self.num_pairs
-        )
+    def edges(self, num_types: int) -> TypedEdges:
+        """The facts as edges of ``num_types`` types."""
+        return TypedEdges(self.sources, self.types, self.targets, self.num_nodes, num_types)
 
-    def groups(self, most: int) -> Iterator[EnclosingSubgraphs]:
-        """Consecutive pairs with at most ``most`` nodes and edges together, or one pair that has more."""
-        for pairs in consecutive_groups(self.sizes, most):
+    def sizes(self, of_node: int = 1, of_edge: int = 1) -> Tensor:
+        """What the sub-graph of each pair takes, if a node and an edge take so much; shape ``(num_pairs,)``."""
+        nodes = torch.bincount(self.pair_of_node, minlength=self.num_pairs)
+        edges = torch.bincount(self.pair_of_node[self.targets], minlength=self.num_pairs)
+        return of_node * nodes + of_edge * edges
+
+    def groups(self, most: int, of_node: int = 1, of_edge: int = 1) -> Iterator[EnclosingSubgraphs]:
+        """Consecutive pairs that take at most ``most`` together, or one pair that takes more."""
+        for pairs in consecutive_groups(self.sizes(of_node, of_edge), most):
             yield self.take(pairs)
 
     def take(self, pairs: slice) -> EnclosingSubgraphs:
@@ -110,12 +113,9 @@ class Surroundings:
         self.num_entities = queries.num_entities
         subjects, relations, objects = queries.facts
         self.neighbours = _pattern(torch.unique(subjects * self.num_entities + objects), self.num_entities)
-        is_fact = relations < queries.num_relations // 2
-        order = torch.argsort(subjects[is_fact], stable=True)
-        self.facts = SparsePattern.from_rows(
-            subjects[is_fact][order], objects[is_fact][order], self.num_entities, self.num_entities
-        )
-        self.fact_types = relations[is_fact][order]
+        is_back = relations >= queries.num_relations // 2  # so that a row has the facts that end at an entity
+        self.facts = SparsePattern.from_rows(subjects[is_back], objects[is_back], self.num_entities, self.num_entities)
+        self.fact_types = relations[is_back] - queries.num_relations // 2
 
     @property
     def device(self) -> torch.device:
@@ -179,20 +179,20 @@ class Surroundings:
         found = self.facts.take_rows(nodes)
         places = SparsePattern(self.facts.offsets, torch.arange(self.facts.num_edges, device=keys.device), span)
         types = self.fact_types[places.take_rows(nodes).columns]
-        sources, objects = found.rows, found.columns
-        target_keys = pair_of_node[sources] * span + objects
-        pair = pair_of_node[sources]
-        is_asked = (nodes[sources] == heads[pair]) & (objects == tails[pair]) & (types == relations[pair])
-        kept = _is_in(target_keys, keys) & ~is_asked
+        targets, subjects = found.rows, found.columns
+        pair = pair_of_node[targets]
+        source_keys = pair * span + subjects
+        is_asked = (subjects == heads[pair]) & (nodes[targets] == tails[pair]) & (types == relations[pair])
+        kept = _is_in(source_keys, keys) & ~is_asked
         return EnclosingSubgraphs(
             nodes,
             pair_of_node,
             keys.new_empty(0, 2),
             torch.searchsorted(keys, pairs * span + heads),
             torch.searchsorted(keys, pairs * span + tails),
-            sources[kept],
+            torch.searchsorted(keys, source_keys[kept]),
             types[kept],
-            torch.searchsorted(keys, target_keys[kept]),
+            targets[kept],
         )
 
 

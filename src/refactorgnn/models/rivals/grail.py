@@ -14,13 +14,17 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
 from refactorgnn.models.rivals.enclosing import EnclosingSubgraphs, Surroundings, consecutive_groups
+from refactorgnn.ops.attended import Attention, attended_sum
 from refactorgnn.ops.chunked import memory_budget_on
+from refactorgnn.ops.relational import TypedEdges
 from refactorgnn.seeds import LAYERS, combined_seed
 
 # Bytes that a step of a search holds: keys of 8 bytes, sorted, searched and compared.
 _BYTES_OF_VISIT = 128
-# Numbers that the network holds for each node or edge, by number of its width and, while learning, of its layers.
-_NUMBERS_OF_ITEM = 12
+# Numbers that the network holds for each node, beside those of the bases, by number of its width and, while learning,
+# of its layers; and for each edge, by number of its width.
+_NUMBERS_OF_NODE = 8
+_NUMBERS_OF_EDGE = 4
 
 
 class GraILLayer(nn.Module):
@@ -48,30 +52,31 @@ class GraILLayer(nn.Module):
         self.attention = nn.Linear(2 * in_dim + 2 * dim, dim)
         self.attention_score = nn.Linear(dim, 1)
 
-    def forward(self, states: Tensor, relations: Tensor, subgraphs: EnclosingSubgraphs, drop: float) -> Tensor:
-        """States of shape ``(num_nodes, in_dim)``, the relation asked about of each pair ``(num_pairs,)``."""
-        sources, types, targets = subgraphs.sources, subgraphs.types, subgraphs.targets
-        based = self.bases(states).view(len(states), self.coefficients.shape[1], self.dim)
-        coefficients = self.coefficients[types]
-        messages = torch.zeros_like(based[:1, 0])
-        for basis in range(based.shape[1]):  # one at a time: all of them are num_bases times as much
-            messages = messages + coefficients[:, basis, None] * based[:, basis].index_select(0, sources)
-        weights = dropout(self.edge_weights(states, relations, subgraphs), drop, self.training)
-        own: Tensor = self.own(states)
-        return torch.relu(own.index_add(0, targets, (weights * messages).to(own.dtype)))
+    def forward(self, states: Tensor, relations: Tensor, edges: TypedEdges, drop: float) -> Tensor:
+        """The new states.
 
-    def edge_weights(self, states: Tensor, relations: Tensor, subgraphs: EnclosingSubgraphs) -> Tensor:
-        """``α``; shape ``(num_edges, 1)``. ``A_1`` is applied to nodes and relations, then added up at edges."""
+        Args:
+            states: Shape ``(num_nodes, in_dim)``.
+            relations: The relation asked about of each node's pair; shape ``(num_nodes,)``.
+            edges: The facts among the nodes.
+            drop: The share of edges that is dropped while training.
+        """
+        dtype = self.coefficients.dtype  # under autocast, linear maps return less
+        bases = self.bases.weight.view(self.coefficients.shape[1], self.dim, self.in_dim)
+        values = torch.matmul(states, bases.mT).to(dtype)
+        attention = Attention(*(part.to(dtype) for part in self._attention(states, relations)))
+        kept = dropout(values.new_ones(edges.num_edges), drop) if self.training and drop else None
+        own: Tensor = self.own(states)
+        return torch.relu(own + attended_sum(values, self.coefficients, attention, edges, kept))
+
+    def _attention(self, states: Tensor, relations: Tensor) -> Attention:
+        """``A_1`` applied to nodes and relations, whose images are added up at edges."""
         widths = [self.in_dim, self.in_dim, self.dim, self.dim]
-        of_source, of_target, of_type, of_asked = self.attention.weight.split(widths, dim=1)
+        to_source, to_target, to_type, to_asked = self.attention.weight.split(widths, dim=1)
         embeddings = self.attention_relations.weight
-        pair = subgraphs.pair_of_node[subgraphs.targets]
-        hidden = linear(states, of_source).index_select(0, subgraphs.sources)
-        hidden = hidden + linear(states, of_target, self.attention.bias).index_select(0, subgraphs.targets)
-        hidden = hidden + linear(embeddings, of_type)[subgraphs.types]
-        hidden = hidden + linear(embeddings, of_asked)[relations[pair]]
-        scores: Tensor = self.attention_score(torch.relu(hidden))
-        return torch.sigmoid(scores)
+        of_target = linear(states, to_target, self.attention.bias) + linear(embeddings, to_asked)[relations]
+        score = self.attention_score
+        return Attention(linear(states, to_source), of_target, linear(embeddings, to_type), score.weight[0], score.bias)
 
 
 class GraIL(LinkPredictor):
@@ -110,7 +115,7 @@ class GraIL(LinkPredictor):
         memory_budget: int | None = None,
     ) -> None:
         super().__init__(relations)
-        self.dim, self.num_hops, self.edge_dropout = dim, num_hops, edge_dropout
+        self.dim, self.num_hops, self.num_bases, self.edge_dropout = dim, num_hops, num_bases, edge_dropout
         self.memory_budget = memory_budget
         widths = [2 * (num_hops + 1), *num_layers * [dim]]
         with drawn_from(combined_seed(seed, LAYERS)):
@@ -140,9 +145,10 @@ class GraIL(LinkPredictor):
         relations = facts[:, 1]
         extracted = surroundings.extract(facts[:, 0], relations, facts[:, 2])
         kept = len(self.layers) if torch.is_grad_enabled() else 1
-        numbers = _NUMBERS_OF_ITEM * self.dim * kept * self.relations.weight.element_size()
-        most = memory_budget_on(facts.device, self.memory_budget) // 2 // numbers
-        parts = list(extracted.groups(most))
+        width = self.dim * self.relations.weight.element_size()
+        of_node = kept * (_NUMBERS_OF_NODE + self.num_bases) * width
+        most = memory_budget_on(facts.device, self.memory_budget) // 2
+        parts = list(extracted.groups(most, of_node, _NUMBERS_OF_EDGE * width))
         scores, start = [], 0
         for part in parts:
             asked = relations[start : start + part.num_pairs]
@@ -158,8 +164,9 @@ class GraIL(LinkPredictor):
         labels = one_hot(subgraphs.labels, self.num_hops + 1).flatten(1)
         states = labels.to(self.relations.weight.dtype)
         outputs = []
+        edges, asked = subgraphs.edges(self.relations.num_embeddings), relations[subgraphs.pair_of_node]
         for layer in self.layers:
-            states = layer(states, relations, subgraphs, self.edge_dropout)
+            states = layer(states, asked, edges, self.edge_dropout)
             outputs.append(states)
         combined = torch.cat(outputs, dim=1)
         sizes = torch.bincount(subgraphs.pair_of_node, minlength=subgraphs.num_pairs)

@@ -12,7 +12,7 @@ import refactorgnn
 ROOT = Path(refactorgnn.__file__).parent
 # Rooms from the ground up; a module may import from its own room and those below.
 FLOORS = [
-    {"errors", "storage", "progress", "interrupts", "provenance", "devices", "seeds", "measuring"},
+    {"errors", "storage", "progress", "interrupts", "provenance", "devices", "seeds", "measuring", "locks"},
     {"ops"},
     {"data"},
     {"sampling"},

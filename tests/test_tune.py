@@ -15,11 +15,12 @@ import refactorgnn
 from refactorgnn import Run, UserError
 from refactorgnn.data.carving import carve_pair
 from refactorgnn.evaluation import protocols, ranking
+from refactorgnn.locks import hold_folder
 from refactorgnn.training import trials, validation
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.config_files import ConfigFile
 from refactorgnn.training.loop import fit
-from refactorgnn.training.search import Clock, only_search_in
+from refactorgnn.training.search import Clock
 from refactorgnn.training.search_records import SearchResult
 from refactorgnn.training.trials import is_below_median
 from tests.conftest import Cli, rows, tiny_triples, write_folder
@@ -237,7 +238,7 @@ def test_another_search_in_the_same_place(cli: Cli, space: Path, tmp_path: Path)
     cli(*arguments, written(tmp_path / "other.yaml", "dropout: [0, 0.1]")).refused(out, "another space")
     cli(*arguments, space, "--seeds", "2").refused(out, "another number of seeds")
     cli("tune", "countries", *arguments[2:], space).refused(out, "another graph")
-    with only_search_in(out):
+    with hold_folder(out, "search"):
         cli(*arguments, space).refused(out, "another search is at work here")
     assert names(out) == {"journal.jsonl", "trials.jsonl", "best.yaml"}
     assert (out / "journal.jsonl").read_bytes() == before

@@ -12,6 +12,7 @@ import torch
 
 import refactorgnn
 from refactorgnn.errors import UserError
+from refactorgnn.locks import hold_folder
 from refactorgnn.reproduce import work
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.recipe import Recipe
@@ -91,6 +92,24 @@ def test_what_has_a_record_is_not_run_again(recipe: Recipe, tmp_path: Path, trai
     assert trainings == [noise.key, counts.key]
     assert (tmp_path / "records" / f"{noise.key}.json").read_bytes() == before
     assert list((tmp_path / "runs").iterdir()) == []  # the records are all that stays
+
+
+def test_two_commands_do_not_work_in_one_folder(recipe: Recipe, tmp_path: Path, trainings: list[str]) -> None:
+    """The end of one would delete the runs that the other's ensembles are made of."""
+    out, noise = tmp_path / "out", experiment(recipe, "noise")
+    run([], out)
+    with (
+        hold_folder(out, "reproduction"),
+        pytest.raises(UserError, match="another reproduction is at work here") as error,
+    ):
+        run([noise], out)
+    assert str(out) in str(error.value)
+    assert not trainings
+    assert list(out.iterdir()) == []
+    assert run([noise], out) == {}
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="cannot be written"):
+        run([noise], tmp_path / "file")
 
 
 def test_an_interrupt_loses_nothing(

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from refactorgnn.errors import UserError
+from refactorgnn.locks import hold_folder
 from refactorgnn.progress import Counter, counting
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.pool import do_all
 from refactorgnn.reproduce.records import FOLDER, load_records
 from refactorgnn.reproduce.work import Task, discard, perform_together
+from refactorgnn.storage import write_error
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.processes import make_fabric
 
@@ -59,8 +61,21 @@ def run_experiments(
 
     Returns:
         What failed.
+
+    Raises:
+        UserError: if another such call is at work in the folder: one would delete the runs that the other needs.
     """
-    plan = _Plan(Path(folder), list(experiments), jobs, accelerator, keep_runs, data_root, group)
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error) from error
+    with hold_folder(folder, "reproduction"):
+        plan = _Plan(folder, list(experiments), jobs, accelerator, keep_runs, data_root, group)
+        return _carry_out(plan, jobs, progress)
+
+
+def _carry_out(plan: _Plan, jobs: int, progress: bool) -> list[Failure]:
     plan.tidy()
     single, ensembles = plan.single_tasks(), plan.ensemble_tasks()
     failures: list[Failure] = []

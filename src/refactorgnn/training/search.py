@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refactorgnn.data.graph import KnowledgeGraph
-from refactorgnn.errors import FileError
 from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.search_space import Space
@@ -144,33 +140,3 @@ class Clock:
     def is_over(self) -> bool:
         """Whether the time is used up."""
         return self.budget is not None and self.seconds >= self.budget
-
-
-@contextmanager
-def only_search_in(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold a folder for one search: its processes hold it together (``shared``), and it is free when all have ended.
-
-    The system lets go of the lock when a process ends, however it ends; nothing is written.
-    """
-    import fcntl  # of Unix
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
-        except BlockingIOError as error:
-            raise FileError(folder, "another search is at work here", "wait for it or choose another --out") from error
-        fcntl.flock(handle, fcntl.LOCK_SH)  # from now on, together with the processes to come
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let one process of several into the block, waiting for the others to leave it or to end."""
-    import fcntl
-
-    with path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -17,12 +17,13 @@ import torch
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_folder
 from refactorgnn.errors import FileError, UserError
+from refactorgnn.locks import one_at_a_time
 from refactorgnn.runs import Run, load_tensors
 from refactorgnn.seeds import combined_seed
 from refactorgnn.training.checkpoints import Progress
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.loop import fit
-from refactorgnn.training.search import SPENT, Clock, Search, one_at_a_time
+from refactorgnn.training.search import SPENT, Clock, Search
 from refactorgnn.training.search_records import OUTCOME, RUNS, SETTINGS, State
 
 if TYPE_CHECKING:

@@ -21,13 +21,14 @@ from refactorgnn.data.carving import carve_pair
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_folder, save_graph
 from refactorgnn.errors import FileError, UserError
+from refactorgnn.locks import hold_folder
 from refactorgnn.progress import counting
 from refactorgnn.storage import remove_leftovers, write_text
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import LookupConfig, TrainConfig
 from refactorgnn.training.loop import check_trainable
 from refactorgnn.training.processes import make_fabric
-from refactorgnn.training.search import IDENTITY, SPENT, Clock, Search, only_search_in
+from refactorgnn.training.search import IDENTITY, SPENT, Clock, Search
 from refactorgnn.training.search_records import SearchResult, read_result, write_importance
 from refactorgnn.training.trials import Worker
 
@@ -81,7 +82,7 @@ def run_search(search: Search, graph: KnowledgeGraph, *, progress: bool = True) 
     check_trainable(first, graph)
     is_new = not search.folder.exists()
     search.folder.mkdir(parents=True, exist_ok=True)
-    with only_search_in(search.folder):
+    with hold_folder(search.folder, "search"):
         remove_leftovers(search.folder)
         _drop_cut_line(search.journal)
         if search.journal.is_file():
@@ -207,7 +208,7 @@ def _complain(complaint: str | None, code: int | None) -> NoReturn:
 def _work(search: Search, clock: Clock, unfinished: list[int], place: int, complaints: Any) -> None:
     """What each of several processes does."""
     try:
-        with only_search_in(search.folder, shared=True):
+        with hold_folder(search.folder, "search", shared=True):
             Worker(search, clock, place=place).run(unfinished)
     except UserError as error:
         complaints.put(str(error))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from refactorgnn.ops import attended
 from refactorgnn.ops.attended import Attention, attended_sum
-from refactorgnn.ops.relational import TypedEdges
+from refactorgnn.ops.edges import TypedEdges
 
 NODES, TYPES, BASES, DIM, WIDTH = 9, 4, 3, 5, 2
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from refactorgnn.models.rivals.nbfnet import edges_from_subjects
 from refactorgnn.ops import relational
-from refactorgnn.ops.relational import TypedEdges, principal_aggregates
+from refactorgnn.ops.edges import TARGET_SIZE, TypedEdges
+from refactorgnn.ops.relational import principal_aggregates
 from tests.strategies import Case, cases
 
 DIM = 3
@@ -85,14 +86,12 @@ def test_kernels_make_the_same(case: Case, num_questions: int, shared: bool) -> 
 def test_chunks_hold_whole_targets_and_all_edges_once(case: Case, most: int) -> None:
     edges = edges_from_subjects(case.queries)
     parts = list(edges.chunks(most))
-    assert [part.start for part, _ in parts] == [0, *(part.stop for part, _ in parts[:-1])]
-    assert parts[-1][0].stop == edges.num_edges
-    for part, targets in parts:
-        inside = edges.targets[part]
-        assert int(inside.min()) >= targets.start
-        assert int(inside.max()) < targets.stop
-        assert int(edges.degrees[targets].sum()) == part.stop - part.start
-        assert part.stop - part.start <= most or len(inside.unique()) == 1
+    assert torch.cat([part.flatten() for _, part in parts]).sort().values.tolist() == list(range(edges.num_edges))
+    assert torch.cat([targets for targets, _ in parts]).sort().values.tolist() == list(range(edges.num_nodes))
+    for targets, part in parts:
+        assert (edges.targets[part] == targets[:, None]).all()
+        assert (edges.degrees[targets] == part.shape[1]).all()
+        assert part.numel() + TARGET_SIZE * len(targets) <= most or len(targets) == 1
 
 
 def test_no_chunk_of_messages_is_larger_than_the_budget() -> None:
@@ -101,11 +100,11 @@ def test_no_chunk_of_messages_is_larger_than_the_budget() -> None:
     edges = TypedEdges.sort(spokes, spokes % 2, torch.zeros_like(spokes), 101, 2)
     states, relations = torch.randn(101, 7, DIM), torch.randn(2, 7, DIM)
     largest = 0
-    budget = relational._EDGE_BUFFERS * 4 * DIM * 100 * 3
-    for block in relational._blocks(states, edges, budget):
-        questions = block.questions.stop - block.questions.start
-        assert questions <= 3
-        largest = max(largest, *(len(chunk.rows) * questions * DIM * 4 for chunk in block.chunks))
+    budget = relational._EDGE_BUFFERS * 4 * DIM * 102 * 3
+    for questions, parts in relational._blocks(states, edges, budget):
+        number = questions.stop - questions.start
+        assert number <= 3
+        largest = max(largest, *((chunk.sources.numel() + len(chunk.targets)) * number * DIM * 4 for chunk in parts))
     assert largest * relational._EDGE_BUFFERS <= budget
     cut, whole = (principal_aggregates(states, states, relations, edges, limit) for limit in (budget, None))
     torch.testing.assert_close(cut, whole)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
-from refactorgnn.ops.relational import TypedEdges
+from refactorgnn.ops.edges import TypedEdges
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
 # Numbers of a chunk: what a few arrays of them take stays in a core's cache.

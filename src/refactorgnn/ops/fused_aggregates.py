@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from refactorgnn.ops.relational import LEAST_VARIANCE, TypedEdges
+from refactorgnn.ops.edges import TypedEdges
+from refactorgnn.ops.relational import LEAST_VARIANCE
 
 # Numbers that a program has of each of its sums, four for each of its 128 threads.
 _NUMBERS = 512

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.data.queries import QueryIndex
-from refactorgnn.ops.relational import TypedEdges
+from refactorgnn.ops.edges import TypedEdges
 from refactorgnn.ops.sparse import SparsePattern
 
 

@@ -16,7 +16,7 @@ from refactorgnn.models.gnn import drawn_from
 from refactorgnn.models.rivals.enclosing import EnclosingSubgraphs, Surroundings, consecutive_groups
 from refactorgnn.ops.attended import Attention, attended_sum
 from refactorgnn.ops.chunked import memory_budget_on
-from refactorgnn.ops.relational import TypedEdges
+from refactorgnn.ops.edges import TypedEdges
 from refactorgnn.seeds import LAYERS, combined_seed
 
 # Bytes that a step of a search holds: keys of 8 bytes, sorted, searched and compared.

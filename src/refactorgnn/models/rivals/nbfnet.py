@@ -16,7 +16,8 @@ from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
 from refactorgnn.ops.chunked import memory_budget_on
-from refactorgnn.ops.relational import TypedEdges, principal_aggregates
+from refactorgnn.ops.edges import TypedEdges
+from refactorgnn.ops.relational import principal_aggregates
 from refactorgnn.seeds import LAYERS, combined_seed
 
 # The scalers of an isolated node, whose logarithm of degree is 0, end here.

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from refactorgnn.models.rivals.nbfnet import NBFNet, edges_from_subjects
-from refactorgnn.ops.relational import TypedEdges
+from refactorgnn.ops.edges import TypedEdges
 from refactorgnn.training.regimes.asking import AskedFacts, AskingRegime
 from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 

@@ -374,7 +374,9 @@ _ALL = (
         "full ranking, both of the machine that a run had, a GPU or a thread of a CPU, which its record names; a "
         "parameter of RuleN is a rule; peak memory is of the whole process (on a GPU: of tensors). "
         "`PPR (range first)` ranks entities seen as objects of the relation before the others; `PPR (consistent)` "
-        "leaves out entities whose links to the subject exclude the relation. "
+        "leaves out entities whose links to the subject exclude the relation. DistMult and ComplEx with a table of "
+        "entities know none of those asked about: `No Pretrain` is what they come to here, and their own figures are "
+        "in the [transductive table](transductive.md). "
         "Published MRRs (below ours): "
         f"{rival_figures()['source']} {rival_figures()['note']} Other published figures are those of the paper.",
         tuple(map(Row, (*_RIVALS, *_OUR_RIVALS))),

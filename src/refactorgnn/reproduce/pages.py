@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from refactorgnn.reproduce.costs import Cost, used_records
@@ -74,11 +74,17 @@ def _introduction(table: Table, num_seeds: int) -> list[str]:
 def _recipe_part(
     table: Table, recipe: Recipe, cells: list[Cell], used: dict[str, list[Record]], num_seeds: int
 ) -> list[str]:
-    lines = [f"## Recipe `{recipe.name}`", "", recipe.description, "", *_selection(table, recipe)]
+    shown = [row for row in table.measured_rows(recipe) if any(cell.ours and cell.row is row for cell in cells)]
+    lines = [f"## Recipe `{recipe.name}`", "", recipe.description, "", *_selection(table, recipe, shown)]
     if table.name in FIGURES:
         lines += [f"![{table.title}, recipe {recipe.name}]({_figure(table.name, recipe)}.svg)", ""]
     for metric in table.metrics:
-        lines += [f"### {metric.title} (`{recipe.name}`)", "", *_metric_table(table, metric, cells, num_seeds), ""]
+        lines += [
+            f"### {metric.title} (`{recipe.name}`)",
+            "",
+            *_metric_table(table, metric, shown, cells, num_seeds),
+            "",
+        ]
     if any(cell.published for cell in cells):
         lines += [f"### Where we do not reach the paper (`{recipe.name}`)", "", *_shortfalls(table, recipe, cells), ""]
     if recipe.name == "best" and (goals := goal_lines(table, cells)):
@@ -88,9 +94,11 @@ def _recipe_part(
     return [*lines, "To measure what is missing, and write this page again:", "", "```", command, "```", ""]
 
 
-def _selection(table: Table, recipe: Recipe) -> list[str]:
-    """Which settings nobody has searched for yet."""
-    rows = dict.fromkeys(term for row in table.measured_rows(recipe) for term in row.terms)
+def _selection(table: Table, recipe: Recipe, shown: Sequence[Row]) -> list[str]:
+    """Which rows are not shown for want of a run, and which settings of the others nobody has searched for yet."""
+    idle = [row.name for row in table.measured_rows(recipe) if row not in shown]
+    missing = [f"Left out, since no run of them is recorded: {', '.join(idle)}.", ""] if idle else []
+    rows = dict.fromkeys(term for row in shown for term in row.terms)
     open_rows = {row: [name for name in table.datasets if not recipe.is_selected(row, name)] for row in rows}
     named = [
         row if len(datasets) == len(table.datasets) else f"{row} ({', '.join(datasets)})"
@@ -98,19 +106,19 @@ def _selection(table: Table, recipe: Recipe) -> list[str]:
         if datasets
     ]
     if not named:
-        return ["All settings were selected by a search on validation MRR.", ""]
-    return [f"Not selected by a search yet, but one point that seemed reasonable: {', '.join(named)}.", ""]
+        return [*missing, "All settings were selected by a search on validation MRR.", ""]
+    return [*missing, f"Not selected by a search yet, but one point that seemed reasonable: {', '.join(named)}.", ""]
 
 
-def _metric_table(table: Table, metric: Metric, cells: list[Cell], num_seeds: int) -> list[str]:
+def _metric_table(table: Table, metric: Metric, shown: Sequence[Row], cells: list[Cell], num_seeds: int) -> list[str]:
     found = {(cell.row.name, cell.column): cell for cell in cells if cell.metric is metric}
-    measured = [row for row in table.rows if any(name == row.name for name, _ in found)]
+    shown = [row for row in shown if any(cell.ours for (name, _), cell in found.items() if name == row.name)]
     headings = ["", *(column.name for column in table.columns)]
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    for row in measured:
+    for row in shown:
         in_row = [found.get((row.name, column)) for column in table.columns]
         lines.append("| " + " | ".join([row.name, *(_cell(cell, num_seeds) for cell in in_row)]) + " |")
-    return lines + _rivals(table, metric, {row.name for row in measured})
+    return lines + _rivals(table, metric, {row.name for row in shown})
 
 
 def _rivals(table: Table, metric: Metric, measured: Set[str]) -> list[str]:
@@ -140,8 +148,9 @@ def our_text(ours: Aggregate | None, metric: Metric, num_seeds: int) -> str:
         return MISSING
     if metric.name == "num_parameters":
         return f"{ours.mean:,.0f}"
-    deviation = "" if ours.std is None else f" ± {ours.std:.3f}"
-    return f"{ours.mean:.3f}{deviation}" + ("" if ours.n == num_seeds else f" ({ours.n} of {num_seeds})")
+    digits = 3 if metric.is_score or ours.mean < 1 else 1 if ours.mean < 100 else 0
+    deviation = "" if ours.std is None else f" ± {ours.std:,.{digits}f}"
+    return f"{ours.mean:,.{digits}f}{deviation}" + ("" if ours.n == num_seeds else f" ({ours.n} of {num_seeds})")
 
 
 def published_text(figure: Published | None) -> str:

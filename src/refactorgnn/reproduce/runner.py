@@ -65,13 +65,13 @@ def run_experiments(
     Raises:
         UserError: if another such call is at work in the folder: one would delete the runs that the other needs.
     """
-    folder = Path(folder)
+    folder, circumstances = Path(folder), _circumstances(jobs, accelerator)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(folder, error) from error
     with hold_folder(folder, "reproduction"):
-        plan = _Plan(folder, list(experiments), jobs, accelerator, keep_runs, data_root, group)
+        plan = _Plan(folder, list(experiments), circumstances, keep_runs, data_root, group)
         return _carry_out(plan, jobs, progress)
 
 
@@ -128,17 +128,14 @@ class _Plan:
         self,
         folder: Path,
         experiments: list[Experiment],
-        jobs: int,
-        accelerator: str,
+        circumstances: dict[str, Any],
         keep_runs: bool,
         data_root: str | Path | None,
         group: str,
     ) -> None:
-        if jobs < 1:
-            raise UserError(f"jobs={jobs} cannot be used: choose a whole number from 1 on.")
         self.folder, self.data_root, self.keep_runs = folder, data_root, keep_runs
         self.runs, self.records = folder / "runs", folder / FOLDER / group
-        self.circumstances = _circumstances(jobs, accelerator)
+        self.circumstances = circumstances
         self.experiments = {experiment.key: experiment for experiment in experiments}
         self.recorded = set(load_records(folder))
         self.ensembles = [one for one in self.experiments.values() if one.members and one.key not in self.recorded]
@@ -178,8 +175,10 @@ def _circumstances(jobs: int, accelerator: str) -> dict[str, Any]:
     """Where to compute; processes side by side share the cores, and a GPU multiplies as fast as it can.
 
     Raises:
-        UserError: if there is no such accelerator here.
+        UserError: if there is no such accelerator here, or nobody to do the work.
     """
+    if jobs < 1:
+        raise UserError(f"jobs={jobs} cannot be used: choose a whole number from 1 on.")
     chosen: dict[str, Any] = {"accelerator": accelerator}
     if jobs > 1:
         chosen["threads"] = max(1, (os.cpu_count() or 1) // jobs)

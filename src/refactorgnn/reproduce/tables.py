@@ -57,6 +57,11 @@ class Metric:
     name: str
     published: str | None = None
 
+    @property
+    def is_score(self) -> bool:
+        """Whether it tells how good answers are, not what they cost."""
+        return self.part not in ("training", "costs")
+
     def of(self, record: Record) -> float | None:
         """The figure of one record; None if it was not measured when the record was made."""
         figure = (getattr(record, self.part) or {}).get(self.name)

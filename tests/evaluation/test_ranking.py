@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, get_args
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +16,15 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import UserError
-from refactorgnn.evaluation import evaluate_ranking, expected_outcomes, outcomes, rank_triples
+from refactorgnn.evaluation import (
+    Ranking,
+    evaluate_ranking,
+    evaluate_rankings,
+    expected_outcomes,
+    outcomes,
+    protocols,
+    rank_triples,
+)
 from refactorgnn.evaluation.counting import ThresholdCounter
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
 from refactorgnn.evaluation.ranking import Ranks, ranking_budget
@@ -219,6 +230,27 @@ def test_closed_form_with_all_negatives_is_full_ranking() -> None:
     graph, scorer = random_case(2, 4)
     ranks = rank_triples(scorer, graph, graph.triples("test"))
     assert expected_outcomes(ranks, 1000).mean() == pytest.approx(outcomes(ranks).mean())
+
+
+def test_several_rankings_are_those_one_by_one_and_share_the_pass_over_all_entities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, scorer = random_case(2, 4)
+    names: tuple[Ranking, ...] = get_args(Ranking)
+    alone = {name: evaluate_ranking(scorer, graph, ranking=name, num_negatives=3, seed=7) for name in names}
+    passes: list[int | None] = []
+
+    def counted(*arguments: Any, num_negatives: int | None, **options: Any) -> Ranks:
+        passes.append(num_negatives)
+        return rank_triples(*arguments, num_negatives=num_negatives, **options)
+
+    monkeypatch.setattr(protocols, "rank_triples", counted)
+    together = evaluate_rankings(scorer, graph, num_negatives=3, seed=7)
+    assert list(together) == list(names)
+    assert sorted(passes, key=str) == [3, None]
+    for name in names:
+        assert replace(together[name], seconds=0) == replace(alone[name], seconds=0)
+    assert together["full"].seconds == together["partial-exact"].seconds
 
 
 def test_unknown_protocols_list_the_choices() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.evaluation.metrics import Outcomes, expected_outcomes, outcomes
-from refactorgnn.evaluation.ranking import Ties, rank_triples
+from refactorgnn.evaluation.ranking import Ranks, Ties, rank_triples
 from refactorgnn.models.base import QueryScorer
 
 Ranking = Literal["full", "partial", "partial-exact"]
@@ -75,37 +76,85 @@ def evaluate_ranking(
         memory_budget: Bytes of temporaries; None: 64 MiB, or what 64 questions take if that is more.
         progress: Show a bar.
     """
-    for kind, name, choices in (("ranking", ranking, get_args(Ranking)), ("tie policy", ties, get_args(Ties))):
-        if name not in choices:
-            raise unknown_name(kind, name, choices)
-    triples = graph.triples(split)
-    if not len(triples):
-        raise UserError(f"split {split!r} of graph {graph.name!r} is empty: choose another split.")
-    started = time.perf_counter()
-    ranks = rank_triples(
+    found = evaluate_rankings(
         predictor,
         graph,
-        triples,
-        num_negatives=num_negatives if ranking == "partial" else None,
+        split,
+        rankings=(ranking,),
+        ties=ties,
+        num_negatives=num_negatives,
         seed=seed,
+        confidence=confidence,
         memory_budget=memory_budget,
         progress=progress,
     )
-    result = expected_outcomes(ranks, num_negatives, ties) if ranking == "partial-exact" else outcomes(ranks, ties)
+    return found[ranking]
+
+
+def evaluate_rankings(
+    predictor: QueryScorer,
+    graph: KnowledgeGraph,
+    split: str = "test",
+    *,
+    rankings: Sequence[Ranking] = get_args(Ranking),
+    ties: Ties = "realistic",
+    num_negatives: int = 49,
+    seed: int = 0,
+    confidence: bool = True,
+    memory_budget: int | None = None,
+    progress: bool = False,
+) -> dict[Ranking, Evaluation]:
+    """Evaluate by several protocols; a full ranking and ``"partial-exact"`` are read off one pass.
+
+    The arguments are those of :func:`evaluate_ranking`.
+    """
+    for kind, names, choices in (("ranking", rankings, get_args(Ranking)), ("tie policy", (ties,), get_args(Ties))):
+        for name in names:
+            if name not in choices:
+                raise unknown_name(kind, name, choices)
+    triples = graph.triples(split)
+    if not len(triples):
+        raise UserError(f"split {split!r} of graph {graph.name!r} is empty: choose another split.")
+    passes: dict[int | None, tuple[Ranks, float]] = {}
+    found: dict[Ranking, Evaluation] = {}
+    for ranking in rankings:
+        drawn = num_negatives if ranking == "partial" else None
+        if drawn not in passes:
+            started = time.perf_counter()
+            ranks = rank_triples(
+                predictor,
+                graph,
+                triples,
+                num_negatives=drawn,
+                seed=seed,
+                memory_budget=memory_budget,
+                progress=progress,
+            )
+            passes[drawn] = ranks, time.perf_counter() - started
+        ranks, seconds = passes[drawn]
+        result = expected_outcomes(ranks, num_negatives, ties) if ranking == "partial-exact" else outcomes(ranks, ties)
+        protocol = _protocol(graph, split, ranking, ties, num_negatives, seed)
+        found[ranking] = _evaluation(result, graph, protocol, seed, confidence, seconds)
+    return found
+
+
+def _protocol(
+    graph: KnowledgeGraph, split: str, ranking: Ranking, ties: Ties, num_negatives: int, seed: int
+) -> dict[str, Any]:
     protocol: dict[str, Any] = {
         "graph": graph.name,
         "split": split,
         "ranking": ranking,
         "ties": ties,
         "filter": "+".join(graph.splits),
-        "num_triples": len(triples),
+        "num_triples": len(graph.triples(split)),
         "num_entities": graph.num_entities,
     }
     if ranking != "full":
         protocol |= {"num_negatives": num_negatives}
     if ranking == "partial":
         protocol |= {"seed": seed}
-    return _evaluation(result, graph, protocol, seed, confidence, time.perf_counter() - started)
+    return protocol
 
 
 def _evaluation(

@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
 from refactorgnn.errors import UserError
-from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
+from refactorgnn.evaluation.protocols import Evaluation, evaluate_rankings
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.measuring import forget_peak, peak_mb
 from refactorgnn.provenance import provenance
@@ -151,10 +151,7 @@ def _measured(task: Task, run: Run, *, is_alone: bool) -> Record:
     binding = time.perf_counter()
     bound = model.bind(graph)
     binding = time.perf_counter() - binding
-    evaluations = {
-        ranking: evaluate_ranking(bound, graph, ranking=ranking, ties=TIES, seed=experiment.seed, confidence=False)
-        for ranking in get_args(Ranking)
-    }
+    evaluations = evaluate_rankings(bound, graph, ties=TIES, seed=experiment.seed, confidence=False)
     about = ("seconds", "best_epoch", "valid_mrr", "num_parameters", "trained_with")
     training: dict[str, Any] = {name: run.sidecar.get(name) for name in about}
     return Record(

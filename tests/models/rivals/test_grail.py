@@ -15,11 +15,12 @@ from torch import Tensor
 import refactorgnn
 from refactorgnn.data import KnowledgeGraph, load_graph
 from refactorgnn.data.queries import QueryIndex
+from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.evaluation.metrics import outcomes
 from refactorgnn.evaluation.ranking import rank_triples
 from refactorgnn.models.base import CandidateScorer
 from refactorgnn.models.rivals.enclosing import EnclosingSubgraphs, Surroundings, consecutive_groups
-from refactorgnn.models.rivals.grail import GraIL, GraILLayer
+from refactorgnn.models.rivals.grail import GraIL, GraILLayer, GraILScorer
 from tests.strategies import Case, cases
 
 DIM = 3
@@ -193,6 +194,23 @@ def test_a_question_for_the_head_is_about_the_same_triples(graph: KnowledgeGraph
     facts = {(h, r, t) for h, r, t in graph.triples("train").tolist()}
     torch.testing.assert_close(tails[3, 9], naive_score(model, facts, 3, 1, 9)[0].detach(), rtol=1e-10, atol=1e-10)
     assert bound.scores(all_entities[:0], all_entities[:0]).shape == (0, 24)
+
+
+@given(cases(max_entities=9, max_triples=8), st.integers(1, 2))
+@settings(max_examples=30, deadline=None)
+def test_candidates_that_are_too_far_have_the_score_of_nothing(case: Case, hops: int) -> None:
+    facts, index = index_of(case)
+    relations = Vocabulary(map(str, range(case.num_relations)), "relation")
+    model = GraIL(relations, DIM, num_layers=2, num_hops=hops).double().eval()
+    bound, everyone = GraILScorer(model, Surroundings(index, hops)), torch.arange(case.num_entities)
+    asked = torch.cartesian_prod(everyone, torch.arange(2 * case.num_relations)).unbind(1)
+    one_by_one = bound.candidate_scores(*asked, everyone.expand(len(asked[0]), -1))
+    torch.testing.assert_close(bound.scores(*asked), one_by_one, rtol=1e-12, atol=1e-12)
+    looped = {head for head, _, tail in facts if head == tail}
+    for entity in range(case.num_entities):
+        near = hops_from(entity, -1, facts, 2 * hops).keys() | looped
+        expected = range(case.num_entities) if entity in looped else sorted(near)
+        assert bound.surroundings.connectable(entity).tolist() == list(expected)
 
 
 def test_a_partial_ranking_judges_its_candidates_alone(graph: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,23 @@ class EnclosingSubgraphs:
     types: Tensor
     targets: Tensor
 
+    @classmethod
+    def without_facts(cls, num_pairs: int, device: torch.device) -> EnclosingSubgraphs:
+        """Of pairs with nothing near both ends: the two alone. Which entities they are does not matter."""
+        pairs = torch.arange(num_pairs, device=device)
+        nothing, labels = pairs[:0], torch.tensor([[0, 1], [1, 0]], device=device)
+        nodes = torch.zeros(2 * num_pairs, dtype=torch.int64, device=device)
+        return cls(
+            nodes,
+            pairs.repeat_interleave(2),
+            labels.repeat(num_pairs, 1),
+            2 * pairs,
+            2 * pairs + 1,
+            nothing,
+            nothing,
+            nothing,
+        )
+
     @property
     def num_pairs(self) -> int:
         """The number of pairs."""
@@ -146,7 +163,7 @@ class Surroundings:
         """
         span = self.num_entities
         pairs = torch.arange(len(heads), device=heads.device)
-        near_head, near_tail = self._near(heads, tails), self._near(tails, heads)
+        near_head, near_tail = self._near(heads, tails, self.num_hops), self._near(tails, heads, self.num_hops)
         roots = torch.cat([pairs * span + heads, pairs * span + tails])
         keys = torch.unique(torch.cat([near_head[_is_in(near_head, near_tail)], roots]))
         whole = self._induced(keys, heads, relations, tails)
@@ -157,14 +174,33 @@ class Surroundings:
         labels[whole.heads[whole.heads == whole.tails]] = 0
         return _pruned(whole, labels, (labels <= self.num_hops).all(dim=1))
 
-    def _near(self, roots: Tensor, avoided: Tensor) -> Tensor:
-        """The sorted keys of the entities at most ``k`` hops from each root, by ways that avoid an entity."""
+    def connectable(self, entity: int) -> Tensor:
+        """The entities, ascending, whose sub-graph with ``entity`` can have facts.
+
+        They are those at most ``2k`` hops away, and those that have a fact with themselves; all, if it has one.
+        """
+        if self._has_loop[entity]:
+            return torch.arange(self.num_entities, device=self.device)
+        root = self.fact_types.new_tensor([entity])
+        near = self._has_loop.clone()
+        near[self._near(root, root, 2 * self.num_hops)] = True
+        return near.nonzero().squeeze(1)
+
+    @cached_property
+    def _has_loop(self) -> Tensor:
+        """Which entities have a fact with themselves; shape ``(num_entities,)``."""
+        found = torch.zeros(self.num_entities, dtype=torch.bool, device=self.device)
+        found[self.facts.columns[self.facts.rows == self.facts.columns]] = True
+        return found
+
+    def _near(self, roots: Tensor, avoided: Tensor, num_hops: int) -> Tensor:
+        """The sorted keys of the entities at most ``num_hops`` from each root, by ways that avoid an entity."""
         span = self.num_entities
         pairs = torch.arange(len(roots), device=roots.device)
         walls = pairs * span + avoided
         walls = walls[roots != avoided]
         seen = frontier = pairs * span + roots
-        for _ in range(self.num_hops):
+        for _ in range(num_hops):
             steps = self.neighbours.take_rows(frontier % span)
             reached = torch.unique((frontier // span)[steps.rows] * span + steps.columns)
             frontier = reached[~_is_in(reached, seen) & ~_is_in(reached, walls)]

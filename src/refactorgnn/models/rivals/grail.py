@@ -87,9 +87,10 @@ class GraIL(LinkPredictor):
     side. They start from the distances to ``u`` and ``v``, one-hot. A question for a head is asked by the reciprocal
     relation and means the same triples.
 
-    Cost: every candidate of every question has a sub-graph of its own. A full ranking extracts and judges
-    ``num_questions * num_entities`` of them, in groups within the memory budget; that is many times what a model takes
-    that scores all candidates in one pass. A partial ranking does so for its few candidates alone.
+    Cost: every candidate of every question has a sub-graph of its own. A full ranking extracts and judges those of all
+    candidates at most ``2 num_hops`` from the subject, in groups within the memory budget; that is many times what a
+    model takes that scores all candidates in one pass. The others have no facts, and one score for all. A partial
+    ranking does so for its few candidates alone.
 
     Args:
         relations: The relations.
@@ -159,6 +160,11 @@ class GraIL(LinkPredictor):
                 scores.append(self.judge(part, asked))
         return scores
 
+    def scores_without_facts(self, relations: Tensor) -> Tensor:
+        """The scores of pairs with nothing near both ends, which the relation alone tells apart; same shape."""
+        alone = EnclosingSubgraphs.without_facts(len(relations), relations.device)
+        return self.judge(alone, relations % self.relations.num_embeddings)
+
     def judge(self, subgraphs: EnclosingSubgraphs, relations: Tensor) -> Tensor:
         """The scores of pairs from their sub-graphs; shape ``(num_pairs,)``."""
         labels = one_hot(subgraphs.labels, self.num_hops + 1).flatten(1)
@@ -199,12 +205,14 @@ class GraILScorer:
         """Where questions must be put."""
         return self.surroundings.device
 
+    @torch.no_grad()
     def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """The scores of all entities; shape ``(num_questions, num_entities)``. One question after the other."""
-        everyone = torch.arange(self.num_entities, device=self.device)[None]
-        asked = zip(subjects.split(1), relations.split(1), strict=True)
-        rows = [self.candidate_scores(subject, relation, everyone) for subject, relation in asked if len(subject)]
-        return torch.cat([everyone.new_empty(0, self.num_entities, dtype=torch.float32), *rows])
+        scores = self.model.scores_without_facts(relations)[:, None].repeat(1, self.num_entities)
+        for row, subject, relation in zip(scores, subjects, relations, strict=True):
+            near = self.surroundings.connectable(int(subject))
+            row[near] = self.candidate_scores(subject[None], relation[None], near[None])[0]
+        return scores
 
     @torch.no_grad()
     def candidate_scores(self, subjects: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:

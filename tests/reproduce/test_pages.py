@@ -92,7 +92,7 @@ def test_a_figure_is_drawn_where_something_draws_it(tmp_path: Path, monkeypatch:
     def draw(cells: Sequence[Cell], path: Path) -> None:
         drawn.append((len(cells), path))
 
-    monkeypatch.setitem(pages.FIGURES, "depth", draw)
+    monkeypatch.setitem(pages.RECIPE_FIGURES, "depth", draw)
     one = Recipe.load("best").experiment("GAT(3) [R]", "fb237_v2", "fb237_v2_ind", 0)
     (path,) = pages.write_pages(tmp_path, "depth", {one.key: fake_record(one, 0.5)})
     # Two models of four depths on two datasets, MRR and parameters; nothing of the recipe without records.

@@ -7,8 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refactorgnn.reproduce import pages
+from refactorgnn.reproduce.cost_plot import COST_CAPTION, Box, CostPoint, boxes_beside
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.figures import cost_points
 from refactorgnn.reproduce.recipe import Recipe
@@ -52,16 +55,43 @@ def test_the_page_shows_accuracy_and_cost_of_each_rival() -> None:
 def test_the_plot_is_drawn_from_records(tmp_path: Path) -> None:
     records = rival_records()
     assert pages.write_pages(tmp_path, "rivals", records) == [tmp_path / "rivals.md"]
-    texts = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "rivals-paper.svg").read_text(encoding="utf-8"))
-    assert {"RuleN", "PPR", "fb237_v1", "test MRR", "seconds of training", "parameters (none: at 1)"} <= set(texts)
-    assert "fb237_v2" not in texts
-    assert (tmp_path / "rivals-paper.png").is_file()
-    assert "![Rivals, live, recipe paper](rivals-paper.svg)" in (tmp_path / "rivals.md").read_text(encoding="utf-8")
-    points = cost_points(TABLE.cells(Recipe.load("paper"), records, 5))
-    assert [(point.system, point.mean, point.seconds, point.num_parameters) for point in points] == [
-        ("RuleN", 0.37, 3.0, 1234),
-        ("PPR", 0.2, 3.0, 1234),
-    ]
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "rivals.svg").read_text(encoding="utf-8"))
+    assert {"RuleN", "fb237", "test MRR", "seconds of training", "parameters (none: at 1)"} <= set(texts)
+    assert not {"PPR", "nell"} & set(
+        texts
+    )  # the one has not been measured on all there is of fb237, the other not at all
+    assert texts.count("RuleN") == 2
+    assert (tmp_path / "rivals.png").is_file()
+    page = (tmp_path / "rivals.md").read_text(encoding="utf-8")
+    assert "![Rivals, live](rivals.svg)" in page
+    assert COST_CAPTION in page
+
+
+def test_a_point_is_the_mean_over_a_family_by_the_recipe_that_has_all_of_it() -> None:
+    records = rival_records()
+    cells = {name: TABLE.cells(Recipe.load(name), records, 5) for name in ("paper", "best")}
+    assert cost_points(cells) == [CostPoint("RuleN", "fb237", pytest.approx(0.42), 3.0, 1234)]
+    one = Recipe.load("best").experiment("best [R]", "fb237_v2", "fb237_v2_ind", 0)
+    partly = records | {one.key: fake_record(one, 0.5)}
+    cells = {name: TABLE.cells(Recipe.load(name), partly, 5) for name in ("paper", "best")}
+    assert [point.system for point in cost_points(cells)] == ["RuleN"]
+    other = Recipe.load("best").experiment("best [R]", "fb237_v1", "fb237_v1_ind", 0)
+    wholly = partly | {other.key: fake_record(other, 0.3)}
+    cells = {name: TABLE.cells(Recipe.load(name), wholly, 5) for name in ("paper", "best")}
+    ours = cost_points(cells)[-1]
+    assert (ours.system, ours.mrr, ours.is_ours) == ("best [R]", pytest.approx(0.4), True)
+
+
+@given(st.lists(st.tuples(st.floats(0, 300), st.floats(0, 200)), min_size=1, max_size=12))
+def test_names_keep_clear_of_each_other_and_of_points(points: list[tuple[float, float]]) -> None:
+    frame = Box(-20, -20, 320, 220)
+    boxes = boxes_beside(points, [(40.0, 10.0)] * len(points), 4.0, frame)
+    assert all(box.is_in(frame) for box in boxes)
+    assert all(box.right - box.left == pytest.approx(40) for box in boxes)
+    if len(points) <= 4:  # of which there is always room for all names
+        for number, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:number])
+            assert not any(box.overlaps(Box(x - 4, y - 4, x + 4, y + 4)) for x, y in points)
 
 
 @pytest.mark.parametrize("model", ["rulen", "ppr"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal, cast
 
-from refactorgnn.reproduce.plots import CostPoint, DepthPoint, draw_costs, draw_depth
+from refactorgnn.reproduce.cost_plot import COST_CAPTION, CostPoint, draw_costs
+from refactorgnn.reproduce.plots import DepthPoint, draw_depth
 from refactorgnn.reproduce.recipe import family_of
 from refactorgnn.reproduce.tables import Cell
 
@@ -41,27 +43,36 @@ def depth_points(cells: Sequence[Cell]) -> list[DepthPoint]:
     return points
 
 
-def cost_figure(cells: Sequence[Cell], path: Path) -> None:
+def cost_figure(cells: Mapping[str, Sequence[Cell]], path: Path) -> None:
     """Draw test MRR against seconds and parameters, and write ``PATH.svg`` and ``PATH.png``."""
     draw_costs(cost_points(cells), path.parent, path.name)
 
 
-def cost_points(cells: Sequence[Cell]) -> list[CostPoint]:
-    """The points of the figure: one for each system on the first measured dataset of each family.
+def cost_points(cells: Mapping[str, Sequence[Cell]]) -> list[CostPoint]:
+    """The points of the figure: one for each system and family of datasets of which it has all that any system has.
 
-    All twelve pairs would make a dozen rows of panels that say much the same.
+    Args:
+        cells: By recipe; where a system has been measured by several of them, the last one counts.
     """
-    found = {(cell.row.name, cell.column.dataset, cell.metric.name): cell.ours for cell in cells}
-    measured = dict.fromkeys(dataset for (_, dataset, metric), ours in found.items() if metric == "mrr" and ours)
-    shown = {family_of(dataset): dataset for dataset in sorted(measured, reverse=True)}.values()
-    points = []
-    for (system, dataset, metric), reached in found.items():
-        seconds, parameters = (found.get((system, dataset, name)) for name in ("seconds", "num_parameters"))
-        if metric == "mrr" and dataset in shown and reached and seconds and parameters:
-            about = seconds.mean, round(parameters.mean)
-            points.append(CostPoint(system, dataset, reached.mean, reached.std or 0.0, *about))
-    return points
+    found: dict[tuple[str, str], CostPoint] = {}
+    measured = {cell.column.dataset for there in cells.values() for cell in there if cell.ours}
+    for there in cells.values():
+        figures = {(cell.row.name, cell.column.dataset, cell.metric.name): cell.ours for cell in there}
+        for system in dict.fromkeys(cell.row.name for cell in there):
+            for family in dict.fromkeys(map(family_of, sorted(measured))):
+                datasets = [dataset for dataset in measured if family_of(dataset) == family]
+                means = [
+                    [ours.mean for dataset in datasets if (ours := figures.get((system, dataset, metric)))]
+                    for metric in ("mrr", "seconds", "num_parameters")
+                ]
+                if all(len(values) == len(datasets) for values in means):
+                    found[system, family] = CostPoint(system, family, *map(fmean, means))
+    return sorted(found.values(), key=lambda point: point.family)
 
 
 # Called with the cells of a recipe and a path without an ending, each writes that path with .svg and with .png.
-FIGURES: dict[str, Callable[[Sequence[Cell], Path], None]] = {"depth": depth_figure, "rivals": cost_figure}
+RECIPE_FIGURES: dict[str, Callable[[Sequence[Cell], Path], None]] = {"depth": depth_figure}
+# Of all recipes, by name, and what to write below it.
+TABLE_FIGURES: dict[str, tuple[Callable[[Mapping[str, Sequence[Cell]], Path], None], str]] = {
+    "rivals": (cost_figure, COST_CAPTION)
+}

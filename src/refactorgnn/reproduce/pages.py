@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from refactorgnn.reproduce.costs import Cost, used_records
-from refactorgnn.reproduce.figures import FIGURES
+from refactorgnn.reproduce.figures import RECIPE_FIGURES, TABLE_FIGURES
 from refactorgnn.reproduce.goals import goal_lines
 from refactorgnn.reproduce.recipe import RECIPES, Recipe
 from refactorgnn.reproduce.records import Aggregate, Record
@@ -34,13 +34,23 @@ def write_pages(
         text = page(TABLES[name], records, num_seeds)
         if text is None:
             continue
-        for recipe in map(Recipe.load, RECIPES) if name in FIGURES else ():
-            cells = TABLES[name].cells(recipe, records, num_seeds)
-            if any(cell.ours for cell in cells):
-                FIGURES[name](cells, Path(folder) / _figure(name, recipe))
+        _draw_figures(TABLES[name], records, num_seeds, Path(folder))
         write_text(path := Path(folder) / f"{name}.md", text)
         written.append(path)
     return written
+
+
+def _draw_figures(table: Table, records: Mapping[str, Record], num_seeds: int, folder: Path) -> None:
+    if table.name not in {*RECIPE_FIGURES, *TABLE_FIGURES}:
+        return
+    found = {recipe.name: table.cells(recipe, records, num_seeds) for recipe in map(Recipe.load, RECIPES)}
+    cells = {recipe: there for recipe, there in found.items() if any(cell.ours for cell in there)}
+    if draw := RECIPE_FIGURES.get(table.name):
+        for recipe, there in cells.items():
+            draw(there, folder / _figure(table.name, recipe))
+    if table.name in TABLE_FIGURES:
+        draw_all, _ = TABLE_FIGURES[table.name]
+        draw_all(cells, folder / table.name)
 
 
 def page(table: Table, records: Mapping[str, Record], num_seeds: int = NUM_SEEDS) -> str | None:
@@ -68,7 +78,15 @@ def _introduction(table: Table, num_seeds: int) -> list[str]:
         "where their number is given) and below it the paper's figure, if it has one. Ours is bold where it is as good "
         f"or better. {MISSING}: not measured.",
         "",
+        *_table_figure(table),
     ]
+
+
+def _table_figure(table: Table) -> list[str]:
+    if table.name not in TABLE_FIGURES:
+        return []
+    _, caption = TABLE_FIGURES[table.name]
+    return [f"![{table.title}]({table.name}.svg)", "", caption, ""]
 
 
 def _recipe_part(
@@ -76,8 +94,8 @@ def _recipe_part(
 ) -> list[str]:
     shown = [row for row in table.measured_rows(recipe) if any(cell.ours and cell.row is row for cell in cells)]
     lines = [f"## Recipe `{recipe.name}`", "", recipe.description, "", *_selection(table, recipe, shown)]
-    if table.name in FIGURES:
-        lines += [f"![{table.title}, recipe {recipe.name}]({_figure(table.name, recipe)}.svg)", ""]
+    if table.name in RECIPE_FIGURES:
+        lines += [f"![{table.title}, recipe {recipe.name}]({_figure(table.name, recipe.name)}.svg)", ""]
     for metric in table.metrics:
         lines += [
             f"### {metric.title} (`{recipe.name}`)",
@@ -189,5 +207,5 @@ def _cost(used: dict[str, list[Record]]) -> list[str]:
     return [*lines, "", f"On {'; '.join(whole.hardware)}. Commits: {commits}."]
 
 
-def _figure(table: str, recipe: Recipe) -> str:
-    return f"{table}-{recipe.name}"
+def _figure(table: str, recipe: str) -> str:
+    return f"{table}-{recipe}"

@@ -6,7 +6,7 @@ that a print in black and white says the same. Needs matplotlib, the extra ``plo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,7 +69,7 @@ class Panel:
         series: What is drawn.
         title: What is written above.
         right_label: What is on the right, from 0 on, if anything is.
-        logarithmic: Whether both axes are, with ticks where the points are, or only the one below (``"x"``).
+        logarithmic: Whether both axes are, with ticks where the points are.
     """
 
     x_label: str
@@ -77,7 +77,7 @@ class Panel:
     series: tuple[Series, ...]
     title: str = ""
     right_label: str | None = None
-    logarithmic: bool | Literal["x"] = False
+    logarithmic: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,27 +103,6 @@ class DepthPoint:
     std: float
     num_seeds: int
     published: float | None = None
-
-
-@dataclass(frozen=True)
-class CostPoint:
-    """What a system reaches on a dataset, and at what cost.
-
-    Args:
-        system: The system.
-        dataset: What it was trained on.
-        mean: The mean test MRR over the seeds.
-        std: Its standard deviation.
-        seconds: Of training.
-        num_parameters: The number of learned numbers.
-    """
-
-    system: str
-    dataset: str
-    mean: float
-    std: float
-    seconds: float
-    num_parameters: int
 
 
 @dataclass(frozen=True)
@@ -157,40 +136,19 @@ def _depth_panel(points: Sequence[DepthPoint]) -> Panel:
     return Panel("layers L", "test MRR", tuple(series), points[0].dataset, right_label="parameters")
 
 
-def draw_costs(points: Sequence[CostPoint], folder: str | Path, name: str) -> Drawing:
-    """Draw test MRR against the seconds of training and against the number of parameters, a row for each dataset.
-
-    Args:
-        points: Points in any order; a system has the same mark in every panel.
-        folder: Where to write ``NAME.svg`` and ``NAME.png``.
-        name: What to call them.
-    """
-    systems = list(dict.fromkeys(point.system for point in points))
-    panels = []
-    for dataset in dict.fromkeys(point.dataset for point in points):
-        there = [point for point in points if point.dataset == dataset]
-        for label, cost in (("seconds of training", _seconds), ("parameters (none: at 1)", _parameters)):
-            series = tuple(
-                Series(one.system, (cost(one),), (one.mean,), systems.index(one.system), (one.std,), "marks")
-                for one in there
-            )
-            panels.append(Panel(label, "test MRR", series, dataset, logarithmic="x"))
-    caption = "Test MRR (mean ± standard deviation) against what it costs to train, and to keep."
-    return draw_lines(panels, folder, name, columns=2, caption=caption)
-
-
-def _seconds(point: CostPoint) -> float:
-    return max(point.seconds, 1e-3)  # what a clock with three decimals calls 0
-
-
-def _parameters(point: CostPoint) -> float:
-    return float(max(point.num_parameters, 1))
-
-
 def draw_lines(
     panels: Sequence[Panel], folder: str | Path, name: str, *, columns: int = 1, caption: str = ""
 ) -> Drawing:
     """Draw panels side by side in rows of ``columns`` with one legend above, and write ``NAME.svg`` and ``NAME.png``.
+
+    Raises:
+        UserError: if matplotlib is not installed.
+    """
+    return write_figure(lambda: _figure(panels, columns), folder, name, caption)
+
+
+def write_figure(make: Callable[[], Figure], folder: str | Path, name: str, caption: str = "") -> Drawing:
+    """Write ``NAME.svg`` and ``NAME.png`` of what ``make`` draws.
 
     Raises:
         UserError: if matplotlib is not installed.
@@ -201,7 +159,7 @@ def draw_lines(
         raise UserError("drawing figures needs matplotlib: pip install 'refactorgnn[plots]'.") from error
     drawing = Drawing(Path(folder) / f"{name}.svg", Path(folder) / f"{name}.png", caption)
     with rc_context(_SETTINGS):
-        figure = _figure(panels, columns)
+        figure = make()
         with atomic_path(drawing.svg) as path:
             figure.savefig(path, metadata={"Date": None, "Creator": None})
         with atomic_path(drawing.png) as path:
@@ -254,18 +212,15 @@ def _draw_panel(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
         handles.setdefault(series.label, handle)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     axes.set_title(panel.title)
-    if panel.logarithmic == "x":
-        _make_x_logarithmic(axes, panel)
-    else:
-        if panel.logarithmic:
-            _make_logarithmic(axes, panel)
-        _mark_sizes(axes, panel)
+    if panel.logarithmic:
+        _make_logarithmic(axes, panel)
+    _mark_sizes(axes, panel)
     axes.grid(alpha=0.3)
     if panel.right_label:
         axes.margins(y=0.15)  # the lines of the right begin at the bottom
         right.set_ylabel(panel.right_label)
         right.set_ylim(bottom=0)
-        right.yaxis.set_major_formatter(lambda value, _: _short(value))
+        right.yaxis.set_major_formatter(lambda value, _: short_number(value))
 
 
 def _draw_series(axes: Axes, series: Series) -> Any:
@@ -285,17 +240,6 @@ def _draw_series(axes: Axes, series: Series) -> Any:
     )
 
 
-def _make_x_logarithmic(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    places = [x for series in panel.series for x in series.x]
-    steps = (1.0, 2.0, 5.0) if max(places) < 100 * min(places) else (1.0,)
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=steps))
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
 def _make_logarithmic(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
@@ -306,17 +250,17 @@ def _make_logarithmic(axes: Axes, panel: Panel) -> None:
     heights = [y for series in panel.series for y in series.y]
     steps = (1.0, 2.0, 5.0) if max(heights) < 100 * min(heights) else (1.0,)
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=steps))
-    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.yaxis.set_major_formatter(lambda value, _: short_number(value))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _mark_sizes(axes: Axes, panel: Panel) -> None:
     """Ticks where the points are."""
     sizes = sorted({x for series in panel.series for x in series.x})
-    axes.set_xticks(sizes, [_short(size) for size in sizes])
+    axes.set_xticks(sizes, [short_number(size) for size in sizes])
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
     """1500000 as 1.5M, 2000 as 2k."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if value >= unit:

@@ -20,6 +20,7 @@ from refactorgnn import Run
 from refactorgnn.cli import main
 from refactorgnn.cli.app import app
 from refactorgnn.data.files import SUPPORTED_SUFFIXES
+from refactorgnn.evaluation import outcomes, rank_triples
 from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 from tests.conftest import (
     NUM_PEOPLE,
@@ -170,6 +171,24 @@ def test_partial_ranking_of_a_graph_smaller_than_the_sample_is_full(ranking: str
     assert [partial[name] for name in METRICS] == pytest.approx([full[name] for name in METRICS])
     assert partial["protocol"]["ranking"] == ranking
     assert partial["protocol"]["num_negatives"] == 49
+
+
+def test_a_filter_is_named_in_the_result_and_misspelt_ones_are_refused(cli: Cli, tiny_run: Run) -> None:
+    whole, usual, less = (
+        parsed(cli("evaluate", tiny_run.path, *filters, "--json"))
+        for filters in (("--filter", "train,valid,test"), (), ("--filter", "test"))
+    )
+    assert [whole[name] for name in METRICS] == [usual[name] for name in METRICS]
+    assert whole["protocol"]["filter"] == "train+valid+test"
+    assert less["protocol"]["filter"] == "test"
+    graph = tiny_run.graph
+    bound = tiny_run.load_model().bind(graph)
+    expected = outcomes(rank_triples(bound, graph, graph.triples("test"), known=graph.queries("test"))).mean()
+    assert [less[name] for name in METRICS] == pytest.approx([expected[name] for name in METRICS])
+    shown = cli("evaluate", tiny_run.path, "--filter", "test")
+    assert "tiny test, full ranking, realistic ties, filtered by test\n" in shown.out
+    cli("evaluate", tiny_run.path, "--filter", "trian").refused("no split 'trian'", "train, valid, test")
+    cli("evaluate", tiny_run.path, "--filter", ",").refused("no split to filter by is named", "train, valid, test")
 
 
 def test_tie_policies_on_a_constant_model(cli: Cli, run_copy: Path) -> None:

@@ -253,6 +253,17 @@ def test_several_rankings_are_those_one_by_one_and_share_the_pass_over_all_entit
     assert together["full"].seconds == together["partial-exact"].seconds
 
 
+def test_a_filter_of_fewer_splits_takes_other_answers_for_mistakes() -> None:
+    graph, scorer = random_case(2, 4)
+    usual, less = (evaluate_ranking(scorer, graph, filter_splits=splits) for splits in (None, ("test",)))
+    known = graph.queries("test")
+    assert less.metrics == outcomes(rank_triples(scorer, graph, graph.triples("test"), known=known)).mean()
+    assert less.metrics["mr"] > usual.metrics["mr"]
+    assert (usual.protocol["filter"], less.protocol["filter"]) == ("train+test", "test")
+    with pytest.raises(UserError, match=r"no split to filter by is named: graph .* has train, test"):
+        evaluate_ranking(scorer, graph, filter_splits=())
+
+
 def test_unknown_protocols_list_the_choices() -> None:
     graph, scorer = random_case(0, 9)
     with pytest.raises(UserError, match="unknown ranking 'fully': did you mean 'full'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ def evaluate(
     graph: str | Path | KnowledgeGraph | None = None,
     ranking: Ranking = "full",
     ties: Ties = "realistic",
+    filter_splits: Sequence[str] | None = None,
     seed: int = 0,
     confidence: bool = True,
     device: str = "cpu",
@@ -40,6 +42,7 @@ def evaluate(
         graph: Another graph to measure on: a dataset name, a folder or a graph; the training graph if not given.
         ranking: ``"full"``, ``"partial"`` or ``"partial-exact"``.
         ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
+        filter_splits: Splits whose facts are not counted as mistakes; all if not given.
         seed: The seed of the negatives and of the bootstrap.
         confidence: Whether to add bootstrap intervals.
         device: Where to compute.
@@ -67,6 +70,7 @@ def evaluate(
         split,
         ranking=ranking,
         ties=ties,
+        filter_splits=filter_splits,
         seed=seed,
         confidence=confidence,
         progress=progress,

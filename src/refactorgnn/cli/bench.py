@@ -12,7 +12,7 @@ from refactorgnn.bench.cases import ROWS, SCALING
 from refactorgnn.bench.page import duration
 from refactorgnn.bench.records import BenchRecord
 from refactorgnn.cli.model import AsJson, DataRoot, Device
-from refactorgnn.cli.output import print_json, print_table, say
+from refactorgnn.cli.output import names_in, print_json, print_table, say
 from refactorgnn.errors import UserError
 
 _FAILED = 1
@@ -68,7 +68,7 @@ def bench(
         _refuse_settings(context)
     result = api.bench(
         rows or [],
-        datasets=_names(datasets),
+        datasets=names_in(datasets) or [],
         dims=_widths(dims),
         device=device,
         precision=precision,  # type: ignore[arg-type]  # checked, with a sentence for the user, by Case
@@ -129,12 +129,8 @@ def _cells(record: BenchRecord) -> list[object]:
     return [*sizes, *times, round(record.peak_bytes / 1e6)]
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
 def _widths(text: str | None) -> list[int]:
     try:
-        return [int(word) for word in _names(text)]
+        return [int(word) for word in names_in(text) or []]
     except ValueError as error:
         raise UserError(f"--dims {text} cannot be read: give whole numbers with commas, such as 256,768.") from error

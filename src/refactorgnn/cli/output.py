@@ -18,6 +18,11 @@ from rich.text import Text
 _FILE_WIDTH = 200
 
 
+def names_in(text: str | None) -> list[str] | None:
+    """The names of an option that takes several with commas; None if it was not given."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
 def print_json(content: Any) -> None:
     """Write JSON to standard output."""
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")

@@ -9,7 +9,7 @@ import typer
 
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, DataRoot
-from refactorgnn.cli.output import print_json, print_table, say
+from refactorgnn.cli.output import names_in, print_json, print_table, say
 from refactorgnn.errors import UserError
 from refactorgnn.reproduce.pages import our_text, published_text
 from refactorgnn.reproduce.recipe import RECIPES
@@ -84,8 +84,8 @@ def reproduce(
     result = api.reproduce(
         table,
         recipe=recipe,
-        datasets=_names(datasets),
-        rows=_names(rows),
+        datasets=names_in(datasets),
+        rows=names_in(rows),
         seeds=seeds,
         jobs=jobs,
         accelerator=accelerator,
@@ -118,10 +118,6 @@ def _complexity(context: typer.Context, accelerator: str, folder: Path, as_json:
         return
     for path in written:
         say(f"wrote {path}")
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _print(result: Reproduction) -> None:

@@ -55,13 +55,14 @@ def evaluate_ranking(
     *,
     ranking: Ranking = "full",
     ties: Ties = "realistic",
+    filter_splits: Sequence[str] | None = None,
     num_negatives: int = 49,
     seed: int = 0,
     confidence: bool = True,
     memory_budget: int | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Evaluate a model on a split: filtered by all of the graph's triples, both directions.
+    """Evaluate a model on a split: filtered by the graph's triples, both directions.
 
     Args:
         predictor: The model, bound to ``graph``.
@@ -70,6 +71,7 @@ def evaluate_ranking(
         ranking: ``"full"``: against all entities. ``"partial"``: against seeded random negatives, as GraIL does.
             ``"partial-exact"``: the expectation of the latter in closed form.
         ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
+        filter_splits: Splits whose triples are not counted as mistakes; all if not given.
         num_negatives: The number of negatives of a partial ranking.
         seed: The seed of the negatives and of the bootstrap.
         confidence: Whether to add bootstrap intervals.
@@ -82,6 +84,7 @@ def evaluate_ranking(
         split,
         rankings=(ranking,),
         ties=ties,
+        filter_splits=filter_splits,
         num_negatives=num_negatives,
         seed=seed,
         confidence=confidence,
@@ -98,6 +101,7 @@ def evaluate_rankings(
     *,
     rankings: Sequence[Ranking] = get_args(Ranking),
     ties: Ties = "realistic",
+    filter_splits: Sequence[str] | None = None,
     num_negatives: int = 49,
     seed: int = 0,
     confidence: bool = True,
@@ -115,6 +119,10 @@ def evaluate_rankings(
     triples = graph.triples(split)
     if not len(triples):
         raise UserError(f"split {split!r} of graph {graph.name!r} is empty: choose another split.")
+    filters = tuple(graph.splits if filter_splits is None else filter_splits)
+    if not filters:
+        raise UserError(f"no split to filter by is named: graph {graph.name!r} has {', '.join(graph.splits)}.")
+    known = graph.queries(*filters)
     passes: dict[int | None, tuple[Ranks, float]] = {}
     found: dict[Ranking, Evaluation] = {}
     for ranking in rankings:
@@ -125,6 +133,7 @@ def evaluate_rankings(
                 predictor,
                 graph,
                 triples,
+                known=known,
                 num_negatives=drawn,
                 seed=seed,
                 memory_budget=memory_budget,
@@ -133,20 +142,26 @@ def evaluate_rankings(
             passes[drawn] = ranks, time.perf_counter() - started
         ranks, seconds = passes[drawn]
         result = expected_outcomes(ranks, num_negatives, ties) if ranking == "partial-exact" else outcomes(ranks, ties)
-        protocol = _protocol(graph, split, ranking, ties, num_negatives, seed)
+        protocol = _protocol(graph, split, filters, ranking, ties, num_negatives, seed)
         found[ranking] = _evaluation(result, graph, protocol, seed, confidence, seconds)
     return found
 
 
 def _protocol(
-    graph: KnowledgeGraph, split: str, ranking: Ranking, ties: Ties, num_negatives: int, seed: int
+    graph: KnowledgeGraph,
+    split: str,
+    filters: tuple[str, ...],
+    ranking: Ranking,
+    ties: Ties,
+    num_negatives: int,
+    seed: int,
 ) -> dict[str, Any]:
     protocol: dict[str, Any] = {
         "graph": graph.name,
         "split": split,
         "ranking": ranking,
         "ties": ties,
-        "filter": "+".join(graph.splits),
+        "filter": "+".join(filters),
         "num_triples": len(graph.triples(split)),
         "num_entities": graph.num_entities,
     }

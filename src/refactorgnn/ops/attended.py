@@ -27,8 +27,8 @@ from torch.nn.functional import embedding
 from refactorgnn.ops.edges import TypedEdges
 from refactorgnn.ops.sparse import SparsePattern, sum_neighbours
 
-# Numbers of a chunk: what a few arrays of them take stays in a core's cache.
-_CHUNK = 2**17
+# Numbers of a chunk: what a few arrays of them take stays in a core's cache. A GPU is to have much to do at once.
+_CHUNK, _CHUNK_ON_GPU = 2**17, 2**24
 
 
 class Attention(NamedTuple):
@@ -118,7 +118,7 @@ class _AttendedSum(torch.autograd.Function):
 
 
 def _chunks(edges: TypedEdges, weight: Tensor) -> Iterator[slice]:
-    length = max(1, _CHUNK // len(weight))
+    length = max(1, (_CHUNK if weight.device.type == "cpu" else _CHUNK_ON_GPU) // len(weight))
     for start in range(0, edges.num_edges, length):
         yield slice(start, start + length)
 

@@ -49,10 +49,6 @@ class TypedEdges:
         """The number of edges that end at each node; shape ``(num_nodes,)``."""
         return torch.bincount(self.targets, minlength=self.num_nodes)
 
-    def num_messages(self, dtype: torch.dtype) -> Tensor:
-        """The edges that end at each node and its boundary; shape ``(num_nodes, 1, 1)``."""
-        return (self.degrees + 1).to(dtype)[:, None, None]
-
     @cached_property
     def incoming(self) -> SparsePattern:
         """The sources of the edges that end at each node."""

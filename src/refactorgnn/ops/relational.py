@@ -182,12 +182,12 @@ def _blocks(states: Tensor, edges: TypedEdges, memory_budget: int | None) -> Ite
     _, num_questions, dim = states.shape
     budget = memory_budget_on(states.device, memory_budget)
     numbers = _EDGE_BUFFERS * dim * states.element_size()
-    together = min(num_questions, max(1, budget // numbers // (edges.most_degree + TARGET_SIZE)))
+    together = max(1, min(num_questions, budget // numbers // (edges.most_degree + TARGET_SIZE)))
     if states.device.type == "cpu":
         budget = min(budget, _CACHED_BYTES)
     made = [
         _Chunk(targets, edges.sources[part], edges.types[part])
-        for targets, part in edges.chunks(max(1, budget // numbers // max(1, together)))
+        for targets, part in edges.chunks(max(1, budget // numbers // together))
     ]
     for questions in chunks(num_questions, together):
         yield questions, made

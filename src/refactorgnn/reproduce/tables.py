@@ -381,8 +381,7 @@ _ALL = (
         "`PPR (range first)` ranks entities seen as objects of the relation before the others; `PPR (consistent)` "
         "leaves out entities whose links to the subject exclude the relation. DistMult and ComplEx with a table of "
         "entities know none of those asked about: `No Pretrain` is what they come to here, and their own figures are "
-        "in the [transductive table](transductive.md). "
-        "Published MRRs (below ours): "
+        "in the [transductive table](transductive.md). Published MRRs (below ours): "
         f"{rival_figures()['source']} {rival_figures()['note']} Other published figures are those of the paper.",
         tuple(map(Row, (*_RIVALS, *_OUR_RIVALS))),
         _unseen(PAIRS),

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.errors import UserError, unknown_name
+from refactorgnn.ops.processor import product_library
 
 SCORERS: dict[str, Callable[[int], Scorer]] = {}
 
@@ -95,7 +96,9 @@ class DotScorer(Scorer):
         raise NotImplementedError(f"the score of {self.name} is not linear in the relation")
 
     def score_all(self, subjects: Tensor, relations: Tensor, states: Tensor) -> Tensor:  # noqa: D102
-        return self.query(subjects, relations) @ self.candidates(states).T
+        queries, keys = self.query(subjects, relations), self.candidates(states).T
+        with product_library(queries, keys):
+            return queries @ keys
 
     def score(self, subjects: Tensor, relations: Tensor, objects: Tensor) -> Tensor:  # noqa: D102
         return (self.query(subjects, relations) * self.candidates(objects)).sum(-1)

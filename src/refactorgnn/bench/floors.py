@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from refactorgnn.bench.cases import Precision
+from refactorgnn.ops.processor import product_library
 
 _MULTIPLE = 8
 # Rows beyond which a product gains nothing; a longer chunk of scores only leaves the caches.
@@ -120,13 +121,15 @@ class Floor:
     def _do(self, one: Products) -> None:
         for queries in self._queries[: one.num_queries].split(self.rows):
             scores, row_sums = self._scores[: len(queries)], self._row_sums[: len(queries)]
-            for _ in range(one.score):
-                torch.mm(queries, self._candidates.T, out=scores)
-            for _ in range(one.row):
-                torch.mm(scores, self._candidates, out=row_sums)
-            for _ in range(one.column):
-                # Halved each time, so that no number of rounds can overflow the sum.
-                self._column_sums.addmm_(scores.T, queries, beta=0.5)
+            # By the library that ours are done by: a slower one would be no floor.
+            with product_library(queries, self._candidates.T):
+                for _ in range(one.score):
+                    torch.mm(queries, self._candidates.T, out=scores)
+                for _ in range(one.row):
+                    torch.mm(scores, self._candidates, out=row_sums)
+                for _ in range(one.column):
+                    # Halved each time, so that no number of rounds can overflow the sum.
+                    self._column_sums.addmm_(scores.T, queries, beta=0.5)
 
 
 def padded(size: int) -> int:

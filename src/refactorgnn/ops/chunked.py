@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.ops import passes
+from refactorgnn.ops.processor import product_library
 
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
@@ -135,20 +136,22 @@ def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     is exact.
     """
     narrow = {left.dtype, right.dtype} & HALF_PRECISION
-    if not narrow:
+    if narrow:
+        dtype = narrow.pop()
+        if out is not None and out.dtype == dtype:
+            return torch.mm(left.to(dtype), right.to(dtype), out=out)
+        if left.is_cuda:
+            return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32, out=out)
+        left, right = left.float(), right.float()
+    with product_library(left, right):
         return torch.mm(left, right, out=out)
-    dtype = narrow.pop()
-    if out is not None and out.dtype == dtype:
-        return torch.mm(left.to(dtype), right.to(dtype), out=out)
-    if left.is_cuda:
-        return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32, out=out)
-    return torch.mm(left.float(), right.float(), out=out)
 
 
 def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """``total += left @ right``, in one pass over ``total`` where the library has it for these types."""
     if total.dtype == left.dtype == right.dtype:
-        return total.addmm_(left, right)
+        with product_library(left, right):
+            return total.addmm_(left, right)
     if total.is_cuda and left.dtype == right.dtype:
         return torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     return total.add_(matmul(left, right))

@@ -1,0 +1,77 @@
+"""Who multiplies float32 matrices on a CPU: MKL, as torch has it, or oneDNN where MKL holds back.
+
+MKL gives processors that are not Intel's its AVX2 code, whatever they have. On one of AMD's with AVX-512 oneDNN, which
+torch brings along, takes less than half the time for the same products in float32. Torch hands float32 products to
+it only where the user allows bfloat16 inside, a permission that it uses on processors with tiles for it (AMX) and
+nowhere else; so the switch is set around a product on processors that a trial has shown to keep float32.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Multiplications below which oneDNN's preparations cost more than it gains.
+_LEAST_WORK = 2**20
+# A product of float32 numbers errs by some 1e-7 of its terms, one of numbers rounded to bfloat16 by some 1e-3.
+_MOST_ERROR = 1e-5
+
+
+def product_library(left: Tensor, right: Tensor) -> AbstractContextManager[None]:
+    """Where ``left @ right`` is done fastest, as a context to do it in; the result is one of float32 either way."""
+    is_large = left.shape[0] * left.shape[1] * right.shape[1] >= _LEAST_WORK
+    if left.dtype == torch.float32 and left.device.type == "cpu" and is_large and _onednn_is_better():
+        return _onednn()
+    return nullcontext()
+
+
+@contextmanager
+def _onednn() -> Iterator[None]:
+    switch = _switch()
+    before, switch.fp32_precision = switch.fp32_precision, "bf16"
+    try:
+        yield
+    finally:
+        switch.fp32_precision = before
+
+
+def _switch() -> Any:
+    """Torch's settings of oneDNN's products; without the one that matters before torch 2.9."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
+
+
+@cache
+def _onednn_is_better() -> bool:
+    """Whether MKL holds back here, and oneDNN keeps float32."""
+    has_switch = torch.backends.mkldnn.is_available() and hasattr(_switch(), "fp32_precision")
+    return has_switch and torch.backends.mkl.is_available() and _mkl_holds_back() and _keeps_float32()
+
+
+def _mkl_holds_back() -> bool:
+    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    return is_x86 and torch.backends.cpu.get_cpu_capability() == "AVX512" and _vendor() not in {None, "GenuineIntel"}
+
+
+def _vendor() -> str | None:
+    """The maker of the processor, where Linux tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")), None)
+
+
+def _keeps_float32() -> bool:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
+    with _onednn():
+        product = left @ right
+    exact = left.double() @ right.double()
+    return bool((product - exact).abs().max() <= _MOST_ERROR * (left.abs() @ right.abs()).max())

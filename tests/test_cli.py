@@ -280,6 +280,16 @@ def test_data_info(cli: Cli, tiny: Path) -> None:
     assert "questions in train" in shown
 
 
+def test_data_info_says_how_hard_a_test_split_is(cli: Cli, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "x", train="a\tr\tb\nb\tr\tc\n", test="a\tr\tc\na\tr\td\n")
+    facts = parsed(cli("data", "info", folder, "--reach", "--json"))
+    assert facts["reach"] == [0, 0.5, 0.5, 0.5]
+    assert facts["counted_with"]["command"].endswith("--reach --json")
+    assert "of test within 2 known facts" in cli("data", "info", folder, "--reach").out
+    alone = write_folder(tmp_path / "y", train="a\tr\tb\n")
+    cli("data", "info", alone, "--reach").refused("no test split", "leave --reach out")
+
+
 def test_data_info_counts_only_the_texts_there_are(cli: Cli, tmp_path: Path) -> None:
     texts = "entity\tlabel\tdescription\na\tAda\t\nb\tb\ta town\nc\t\t\n"
     folder = write_folder(tmp_path / "x", train="a\tr\tb\nc\tr\tc\n", test="d\tr\ta\n", entities=texts)

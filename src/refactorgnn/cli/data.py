@@ -18,7 +18,9 @@ from refactorgnn.data.files import SUPPORTED_SUFFIXES, write_triples
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph, save_graph
 from refactorgnn.data.rdf import RDF_SUFFIXES
+from refactorgnn.data.reach import reach
 from refactorgnn.errors import FileError, UserError
+from refactorgnn.provenance import provenance
 
 app = typer.Typer(help="Datasets: list the known ones, look into one, convert between formats.", no_args_is_help=True)
 Source = Annotated[str, typer.Argument(help="Dataset name, folder with train/valid/test, or file of triples.")]
@@ -41,14 +43,30 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def info(source: Source, data_root: DataRoot = None, as_json: AsJson = False) -> None:
-    """Show the sizes of a dataset, and what was noticed while reading it."""
+def info(
+    source: Source,
+    with_reach: Annotated[
+        bool,
+        typer.Option("--reach", help="Also count how many known facts join the ends of those in test: how hard it is."),
+    ] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the sizes of a dataset, and what was noticed while reading it.
+
+    Examples: refactorgnn data info countries; refactorgnn data info fb237_v1_ind --reach
+    """
     graph = load_graph(source, data_root=data_root)
     facts = _facts(graph)
+    if with_reach and not len(graph.splits.get("test", ())):
+        raise UserError(f"{source} has no test split to count the reach of: leave --reach out.")
+    shares = [round(share, 4) for share in reach(graph)] if with_reach else []
     if as_json:
-        print_json({"name": graph.name, **facts, "notes": list(graph.notes)})
+        counted = {"reach": shares, "counted_with": provenance()} if with_reach else {}
+        print_json({"name": graph.name, **facts, **counted, "notes": list(graph.notes)})
         return
-    print_table(graph.name, ("", ""), list(facts.items()))
+    within = {f"of test within {steps} known facts": f"{share:.1%}" for steps, share in enumerate(shares, 1)}
+    print_table(graph.name, ("", ""), list((facts | within).items()))
     for note in graph.notes:
         say(f"note: {note}")
 

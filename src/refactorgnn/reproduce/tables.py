@@ -293,7 +293,8 @@ _REFACTOR_ROWS = tuple(f"ReFactorGNN({depth}) [{features}]" for features in "RT"
 _RIVALS = "NBFNet", "GraIL", "Neural-LP", "DRUM", "RuleN", "PPR", "PPR (range first)", "PPR (consistent)", "R-GCN"
 _GATS, _WITHOUT = ("GAT(3) [R]", "GAT(3) [T]"), ("No Pretrain [R]", "No Pretrain [T]")
 _OUR_RIVALS = (*_GATS, *_WITHOUT, *_REFACTOR_ROWS[1::2], "best [R]", "best [T]")
-_TRANSDUCTIVE_ROWS = "R-GCN", "DistMult", "ComplEx", "ReFactorGNN(inf)", "ReFactorGNN(inf) ComplEx", "ensemble (inf)"
+_INFINITE_ROWS = "ReFactorGNN(inf)", "ReFactorGNN(inf) ComplEx", "ensemble (inf)"
+_TRANSDUCTIVE_ROWS = "R-GCN", "RuleN", "DistMult", "ComplEx", *_INFINITE_ROWS
 _DEPTH_ROWS = tuple(f"{model}({depth}) [R]" for model in ("GAT", "ReFactorGNN") for depth in DEPTHS)
 
 _ALL = (

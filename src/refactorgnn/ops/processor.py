@@ -27,9 +27,12 @@ _MOST_ERROR = 1e-5
 def product_library(left: Tensor, right: Tensor) -> AbstractContextManager[None]:
     """Where ``left @ right`` is done fastest, as a context to do it in; the result is one of float32 either way."""
     is_large = left.shape[0] * left.shape[1] * right.shape[1] >= _LEAST_WORK
-    if left.dtype == torch.float32 and left.device.type == "cpu" and is_large and _onednn_is_better():
-        return _onednn()
-    return nullcontext()
+    return best_library() if left.dtype == torch.float32 and left.device.type == "cpu" and is_large else nullcontext()
+
+
+def best_library() -> AbstractContextManager[None]:
+    """Where most products of float32 matrices on the CPU are done fastest, those of a backward pass included."""
+    return _onednn() if _onednn_is_better() else nullcontext()
 
 
 @contextmanager

@@ -202,6 +202,18 @@ def test_filtered_likelihood_and_its_derivative(budget: int) -> None:
         torch.testing.assert_close(ours, theirs, **EXACT)
 
 
+def test_candidates_that_do_not_learn_save_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, candidates, _ = inputs(9, 6, 4)
+    known, summed, plain = random_pattern(9, 6, 14), [], ops.chunked.add_matmul_
+    monkeypatch.setattr(ops.chunked, "add_matmul_", lambda *given: summed.append(given) or plain(*given))
+    loss = ops.filtered_negative_log_likelihood(queries.requires_grad_(), candidates.requires_grad_(), known, known)
+    expected = torch.autograd.grad(loss, queries)
+    assert len(summed) == 1
+    alone = ops.filtered_negative_log_likelihood(queries, candidates.detach(), known, known)
+    torch.testing.assert_close(torch.autograd.grad(alone, queries), expected, **EXACT)
+    assert len(summed) == 1
+
+
 @pytest.mark.parametrize("budget", [1, 500, 2**20])
 def test_scores_that_are_added_are_learned_as_well(budget: int) -> None:
     """At places that repeat, that are known answers, and that are targets; targets count by weights."""

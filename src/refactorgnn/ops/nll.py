@@ -146,7 +146,8 @@ class _FilteredLikelihood(torch.autograd.Function):
         dtype, keys = chunked.accumulation_dtype(queries), chunked.Keys(candidates)
         total = queries.new_zeros((), dtype=dtype)
         grad_queries = torch.empty_like(queries)
-        grad_candidates = keys.zeros(dtype)
+        # A product less where candidates do not learn, as those of infinite depth that relations learn from.
+        grad_candidates = keys.zeros(dtype) if ctx.needs_input_grad[1] else None
         grad_values = None if values is None else torch.empty_like(values)
         rows = chunked.rows_of(memory_budget, _bytes_per_query(queries, candidates.shape[0]), queries.device)
         place = keys.buffer(min(rows, queries.shape[0]), dtype)
@@ -166,9 +167,11 @@ class _FilteredLikelihood(torch.autograd.Function):
             if grad_values is not None:
                 grad_values[edges] = at(P, beside).to(grad_values.dtype) * weight[beside.rows]
             scaled_rows(chunked.matmul(P, keys.padded), weight, out=grad_queries[chunk])
-            chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight))
-        grad_candidates = grad_candidates[: keys.num_real]
-        ctx.save_for_backward(grad_queries, grad_candidates.to(candidates.dtype), grad_values)
+            if grad_candidates is not None:
+                chunked.add_matmul_(grad_candidates, P.T, scaled_rows(q, weight))
+        if grad_candidates is not None:
+            grad_candidates = grad_candidates[: keys.num_real].to(candidates.dtype)
+        ctx.save_for_backward(grad_queries, grad_candidates, grad_values)
         return total
 
     @staticmethod

@@ -13,7 +13,7 @@ needs_switch = pytest.mark.skipif(not hasattr(SWITCH, "fp32_precision"), reason=
 
 @pytest.fixture
 def by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_onednn_is_better", lambda: True)
+    monkeypatch.setattr(processor, "onednn_is_better", lambda: True)
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -21,7 +21,7 @@ def random(*shape: int) -> torch.Tensor:
 
 
 @needs_switch
-@pytest.mark.skipif(not processor._onednn_is_better(), reason="MKL does not hold back on this processor")
+@pytest.mark.skipif(not processor.onednn_is_better(), reason="MKL does not hold back on this processor")
 @pytest.mark.parametrize(("rows", "width", "columns"), [(257, 63, 1001), (1, 1024, 4099), (512, 768, 131)])
 def test_products_of_onednn_are_of_float32(rows: int, width: int, columns: int) -> None:
     Q, H, P = random(rows, width), random(columns, width), random(rows, columns).softmax(dim=1)
@@ -75,7 +75,7 @@ def test_a_processor_that_rounds_is_left_to_mkl(monkeypatch: pytest.MonkeyPatch)
             else plain(left, right)
         ),
     )
-    assert not processor._onednn_is_better.__wrapped__()
+    assert not processor.onednn_is_better.__wrapped__()
 
 
 @pytest.mark.parametrize(

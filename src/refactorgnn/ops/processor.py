@@ -32,7 +32,7 @@ def product_library(left: Tensor, right: Tensor) -> AbstractContextManager[None]
 
 def best_library() -> AbstractContextManager[None]:
     """Where most products of float32 matrices on the CPU are done fastest, those of a backward pass included."""
-    return _onednn() if _onednn_is_better() else nullcontext()
+    return _onednn() if onednn_is_better() else nullcontext()
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def _switch() -> Any:
 
 
 @cache
-def _onednn_is_better() -> bool:
+def onednn_is_better() -> bool:
     """Whether MKL holds back here, and oneDNN keeps float32."""
     has_switch = torch.backends.mkldnn.is_available() and hasattr(_switch(), "fp32_precision")
     return has_switch and torch.backends.mkl.is_available() and _mkl_holds_back() and _keeps_float32()

@@ -1,0 +1,74 @@
+"""Who multiplies float32 matrices faster on this processor, MKL or oneDNN, and how far each is from float64."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from records import begin, goal, parser, write_record
+from refactorgnn.ops import processor
+
+# Rows of a chunk, candidates, d: chunks of a layer on fb237_v1, CoDEx-S, FB15k-237 and WN18RR.
+SIZES = ((4096, 1594, 384), (4096, 2034, 256), (1152, 14541, 256), (1152, 14541, 768), (408, 40943, 256))
+
+
+def products(rows: int, columns: int, dim: int) -> dict[str, Callable[[], Tensor]]:
+    """The three products of a chunk."""
+    generator = torch.Generator().manual_seed(0)
+    Q, K = (torch.randn(size, dim, generator=generator) for size in (rows, columns))
+    P = torch.rand(rows, columns, generator=generator)
+    return {"Q Kᵀ": lambda: Q @ K.T, "P K": lambda: P @ K, "Pᵀ Q": lambda: P.T @ Q}
+
+
+def seconds_of(run: Callable[[], Tensor]) -> float:
+    """The time of one run."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def row(sizes: tuple[int, int, int], repeats: int) -> dict[str, Any]:
+    """Times of the three products together, the libraries taking turns, and by how much they are apart."""
+    wanted = products(*sizes)
+    found: dict[str, list[float]] = {"mkl": [], "onednn": []}
+    for _ in range(repeats + 1):
+        found["mkl"].append(sum(seconds_of(run) for run in wanted.values()))
+        with processor.best_library():
+            found["onednn"].append(sum(seconds_of(run) for run in wanted.values()))
+    medians = {name: statistics.median(values[1:]) for name, values in found.items()}
+    with processor.best_library():
+        other = {name: run() for name, run in wanted.items()}
+    apart = max(float((other[name] - run()).abs().max() / run().abs().max()) for name, run in wanted.items())
+    multiplications = 3 * sizes[0] * sizes[1] * sizes[2]
+    return {
+        **dict(zip(("rows", "candidates", "dim"), sizes, strict=True)),
+        **{f"{name}_ms": round(1000 * value, 2) for name, value in medians.items()},
+        **{f"{name}_gflops": round(2e-9 * multiplications / value, 1) for name, value in medians.items()},
+        "mkl_over_onednn": round(medians["mkl"] / medians["onednn"], 2),
+        "largest_difference": apart,
+    }
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, and write the record."""
+    origin = begin(options.threads)
+    if not processor.onednn_is_better():
+        raise SystemExit("MKL does not hold back on this processor: there is nothing to compare.")
+    rows = [row(sizes, options.repeats) for sizes in SIZES]
+    slowest = min(one["mkl_over_onednn"] for one in rows)
+    body = {
+        "task": {"threads": options.threads, "repeats": options.repeats},
+        "products": rows,
+        "goals": [goal(slowest, ">=", 1.5, "MKL's time over oneDNN's, at the size where it gains least")],
+    }
+    write_record("processor_products", body, origin, options.out)
+
+
+if __name__ == "__main__":
+    run(parser(__doc__ or "", "processor_products").parse_args())

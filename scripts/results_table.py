@@ -277,7 +277,8 @@ def _products_section(record: dict[str, Any]) -> str:
     hardware = record["provenance"]["hardware"]
     rows = [
         f"| {row['rows']:,} × {row['candidates']:,} × {row['dim']} "
-        f"| {row['mkl_ms']:.1f} ms | {row['onednn_ms']:.1f} ms | {row['mkl_over_onednn']:.2f} | {row['largest_difference']:.0e} |"
+        f"| {row['mkl_ms']:.1f} ms | {row['onednn_ms']:.1f} ms "
+        f"| {row['mkl_over_onednn']:.2f} | {row['largest_difference']:.0e} |"
         for row in record["products"]
     ]
     return "\n".join(

@@ -285,7 +285,7 @@ def test_data_info_says_how_hard_a_test_split_is(cli: Cli, tmp_path: Path) -> No
     facts = parsed(cli("data", "info", folder, "--reach", "--json"))
     assert facts["reach"] == [0, 0.5, 0.5, 0.5]
     assert facts["counted_with"]["command"].endswith("--reach --json")
-    assert "of test within 2 known facts" in cli("data", "info", folder, "--reach").out
+    assert "test facts joined by up to 2 known" in cli("data", "info", folder, "--reach").out
     alone = write_folder(tmp_path / "y", train="a\tr\tb\n")
     cli("data", "info", alone, "--reach").refused("no test split", "leave --reach out")
 

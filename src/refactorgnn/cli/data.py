@@ -65,8 +65,8 @@ def info(
         counted = {"reach": shares, "counted_with": provenance()} if with_reach else {}
         print_json({"name": graph.name, **facts, **counted, "notes": list(graph.notes)})
         return
-    within = {f"of test within {steps} known facts": f"{share:.1%}" for steps, share in enumerate(shares, 1)}
-    print_table(graph.name, ("", ""), list((facts | within).items()))
+    joined = {f"test facts joined by up to {steps} known": f"{share:.1%}" for steps, share in enumerate(shares, 1)}
+    print_table(graph.name, ("", ""), list((facts | joined).items()))
     for note in graph.notes:
         say(f"note: {note}")
 

@@ -27,8 +27,9 @@ from refactorgnn.ops.processor import product_library
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
 GPU_MEMORY_BUDGET = 432 * 2**20
-# Rows beyond which a matrix product gains nothing from a longer chunk; on a GPU that is far beyond any budget.
-_MOST_ROWS = 4096
+# Rows beyond which a matrix product gains nothing from a longer chunk, whose scores then leave the caches between one
+# pass and the next; on a GPU that is far beyond any budget.
+_MOST_ROWS = 512
 _MOST_GPU_ROWS = 2**20
 HALF_PRECISION = frozenset({torch.bfloat16, torch.float16})
 # The tensor cores of a GPU are at their best when every row of a matrix begins at a multiple of this many numbers.

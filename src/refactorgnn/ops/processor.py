@@ -1,7 +1,7 @@
 """Who multiplies float32 matrices on a CPU: MKL, as torch has it, or oneDNN where MKL holds back.
 
 MKL gives processors that are not Intel's its AVX2 code, whatever they have. On one of AMD's with AVX-512 oneDNN, which
-torch brings along, takes less than half the time for the same products in float32. Torch hands float32 products to
+torch brings along, takes about half the time for the same products in float32. Torch hands float32 products to
 it only where the user allows bfloat16 inside, a permission that it uses on processors with tiles for it (AMX) and
 nowhere else; so the switch is set around a product on processors that a trial has shown to keep float32.
 """

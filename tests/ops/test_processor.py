@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -45,6 +48,25 @@ def test_the_switch_is_as_before_afterwards(by_onednn: None) -> None:
         assert SWITCH.fp32_precision == "bf16"
     with pytest.raises(RuntimeError, match="shape"):
         chunked.matmul(left, random(63, 512))
+    assert SWITCH.fp32_precision == before
+
+
+@needs_switch
+def test_threads_and_products_inside_one_another_leave_the_switch_as_it_was(by_onednn: None) -> None:
+    before = SWITCH.fp32_precision
+    left, right = random(512, 64), random(64, 512)
+    start = threading.Barrier(8)
+
+    def multiply() -> None:
+        start.wait()
+        for _ in range(100):
+            with processor.best_library():
+                chunked.matmul(left, right)
+                assert SWITCH.fp32_precision == "bf16"
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(multiply) for _ in range(8)]:
+            done.result()
     assert SWITCH.fp32_precision == before
 
 

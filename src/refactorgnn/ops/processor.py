@@ -9,10 +9,10 @@ nowhere else; so the switch is set around a product on processors that a trial h
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -32,17 +32,32 @@ def product_library(left: Tensor, right: Tensor) -> AbstractContextManager[None]
 
 def best_library() -> AbstractContextManager[None]:
     """Where most products of float32 matrices on the CPU are done fastest, those of a backward pass included."""
-    return _onednn() if onednn_is_better() else nullcontext()
+    return _ONEDNN if onednn_is_better() else nullcontext()
 
 
-@contextmanager
-def _onednn() -> Iterator[None]:
-    switch = _switch()
-    before, switch.fp32_precision = switch.fp32_precision, "bf16"
-    try:
-        yield
-    finally:
-        switch.fp32_precision = before
+class _OneDNN(AbstractContextManager[None]):
+    """Torch's switch, one for all threads: the first that needs it sets it, the last sets it back."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._num_inside = 0
+        self._before = ""
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._num_inside:
+                switch = _switch()
+                self._before, switch.fp32_precision = switch.fp32_precision, "bf16"
+            self._num_inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._num_inside -= 1
+            if not self._num_inside:
+                _switch().fp32_precision = self._before
+
+
+_ONEDNN = _OneDNN()
 
 
 def _switch() -> Any:
@@ -74,7 +89,7 @@ def _vendor() -> str | None:
 def _keeps_float32() -> bool:
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
-    with _onednn():
+    with _ONEDNN:
         product = left @ right
     exact = left.double() @ right.double()
     return bool((product - exact).abs().max() <= _MOST_ERROR * (left.abs() @ right.abs()).max())

@@ -3,7 +3,8 @@
 MKL gives processors that are not Intel's its AVX2 code, whatever they have. On one of AMD's with AVX-512 oneDNN, which
 torch brings along, takes about half the time for the same products in float32. Torch hands float32 products to
 it only where the user allows bfloat16 inside, a permission that it uses on processors with tiles for it (AMX) and
-nowhere else; so the switch is set around a product on processors that a trial has shown to keep float32.
+nowhere else; so the switch is set around a product on processors that a trial has shown to keep float32. Who does a
+product depends on its size alone, not on what it is for: a validation while training and one afterwards agree to the bit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def product_library(left: Tensor, right: Tensor) -> AbstractContextManager[None]
 
 
 def best_library() -> AbstractContextManager[None]:
-    """Where most products of float32 matrices on the CPU are done fastest, those of a backward pass included."""
+    """Where large products of float32 matrices on the CPU are done fastest."""
     return _ONEDNN if onednn_is_better() else nullcontext()
 
 

@@ -26,7 +26,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
-from refactorgnn.ops.processor import best_library
 from refactorgnn.training.config import ReFactorConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -108,8 +107,7 @@ def products_as_set(config: TrainConfig) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     try:
-        with best_library():
-            yield
+        yield
     finally:
         torch.set_float32_matmul_precision(before)
 

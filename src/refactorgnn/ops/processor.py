@@ -4,7 +4,7 @@ MKL gives processors that are not Intel's its AVX2 code, whatever they have. On 
 torch brings along, takes about half the time for the same products in float32. Torch hands float32 products to
 it only where the user allows bfloat16 inside, a permission that it uses on processors with tiles for it (AMX) and
 nowhere else; so the switch is set around a product on processors that a trial has shown to keep float32. Who does a
-product depends on its size alone, not on what it is for: a validation while training and one afterwards agree to the bit.
+product depends on its size alone, not on what it is for: validations while training and afterwards agree to the bit.
 """
 
 from __future__ import annotations

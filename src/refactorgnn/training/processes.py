@@ -196,7 +196,10 @@ def _help(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> NoR
     complaints = Path(os.environ[_COMPLAINTS])
     try:
         fabric.launch(_guarded, function, complaints, *arguments)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
+    except (
+        KeyboardInterrupt,
+        UserError,
+    ):  # what is wrong has been left for the first process, which may be gone by now
         pass
     except Exception:
         if not _is_told(complaints):

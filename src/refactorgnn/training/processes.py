@@ -196,10 +196,7 @@ def _help(fabric: Fabric, function: Callable[..., None], *arguments: Any) -> NoR
     complaints = Path(os.environ[_COMPLAINTS])
     try:
         fabric.launch(_guarded, function, complaints, *arguments)  # type: ignore[arg-type]
-    except (
-        KeyboardInterrupt,
-        UserError,
-    ):  # what is wrong has been left for the first process, which may be gone by now
+    except (KeyboardInterrupt, UserError):  # left for the first process, which may be gone by now
         pass
     except Exception:
         if not _is_told(complaints):

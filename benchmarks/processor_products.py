@@ -1,4 +1,4 @@
-"""Who multiplies float32 matrices faster on this processor, MKL or oneDNN, and how far each is from float64."""
+"""Who multiplies float32 matrices faster on this processor, MKL or oneDNN, and how far their results are apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from records import begin, goal, parser, write_record
 from refactorgnn.ops import processor
 
-# Rows of a chunk, candidates, d: chunks of a layer on fb237_v1, CoDEx-S, FB15k-237 and WN18RR.
+# Queries, candidates, d: candidates as of fb237_v1, CoDEx-S, FB15k-237 and WN18RR.
 SIZES = ((4096, 1594, 384), (4096, 2034, 256), (1152, 14541, 256), (1152, 14541, 768), (408, 40943, 256))
 
 

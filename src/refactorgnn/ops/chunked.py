@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.ops import passes
-from refactorgnn.ops.processor import product_library
+from refactorgnn.ops.passes import HALF_PRECISION
+from refactorgnn.ops.processor import multiplies_as_is, product_library
 
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
@@ -31,7 +32,6 @@ GPU_MEMORY_BUDGET = 432 * 2**20
 # pass and the next; on a GPU that is far beyond any budget.
 _MOST_ROWS = 512
 _MOST_GPU_ROWS = 2**20
-HALF_PRECISION = frozenset({torch.bfloat16, torch.float16})
 # The tensor cores of a GPU are at their best when every row of a matrix begins at a multiple of this many numbers.
 _ALIGNMENT = 8
 # |V|-wide buffers alive at once in a forward chunk (S, P) and in a backward chunk (S, P, M and one temporary).
@@ -82,6 +82,7 @@ class Keys:
         self.num_real = candidates.shape[0]
         missing = -self.num_real % _ALIGNMENT if candidates.is_cuda else 0
         self.padded = torch.nn.functional.pad(candidates, (0, 0, 0, missing)) if missing else candidates
+        self._wide: Tensor | None = None
 
     def buffer(self, num_rows: int, dtype: torch.dtype) -> Tensor:
         """A place for the scores of ``num_rows`` queries: one for all chunks, for a CPU is slow to map memory anew."""
@@ -92,9 +93,20 @@ class Keys:
 
         Args:
             queries: Shape ``(num_queries, dim)``.
-            out: Where to put them: the first rows of a :meth:`buffer`; somewhere new if not given.
+            out: Where to put them: the first rows of a :meth:`buffer`; somewhere new if not given. What is wider than
+                its factors gets scores that were never rounded to them.
         """
-        return matmul(queries, self.padded.T, None if out is None else out[: queries.shape[0]])
+        if out is None:
+            return matmul(queries, self.padded.T)
+        if out.dtype != queries.dtype and not queries.is_cuda:
+            return matmul(queries.to(out.dtype), self._widened(out.dtype).T, out[: queries.shape[0]])
+        return matmul(queries, self.padded.T, out[: queries.shape[0]])
+
+    def _widened(self, dtype: torch.dtype) -> Tensor:
+        """The candidates in a wider type, made once."""
+        if self._wide is None or self._wide.dtype != dtype:
+            self._wide = self.padded.to(dtype)
+        return self._wide
 
     def hide_added(self, scores: Tensor) -> Tensor:
         """The scores with −∞ in the added columns, in place."""
@@ -133,8 +145,8 @@ def accumulation_dtype(tensor: Tensor) -> torch.dtype:
 def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     """``left @ right`` with the accumulator's type as the result's, or that of ``out``.
 
-    On CUDA half-precision operands go to the tensor cores with a float32 result; on CPU they are widened first, which
-    is exact.
+    On CUDA half-precision operands go to the tensor cores with a float32 result. On a CPU that multiplies bfloat16 the
+    result is rounded to it before it is widened; elsewhere the operands are widened first, which is exact.
     """
     narrow = {left.dtype, right.dtype} & HALF_PRECISION
     if narrow:
@@ -143,6 +155,9 @@ def matmul(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
             return torch.mm(left.to(dtype), right.to(dtype), out=out)
         if left.is_cuda:
             return torch.mm(left.to(dtype), right.to(dtype), out_dtype=torch.float32, out=out)
+        if multiplies_as_is(left, right, dtype):
+            product = torch.mm(left.to(dtype), right.to(dtype))
+            return product.float() if out is None else out.copy_(product)
         left, right = left.float(), right.float()
     with product_library(left, right):
         return torch.mm(left, right, out=out)
@@ -155,6 +170,8 @@ def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
             return total.addmm_(left, right)
     if total.is_cuda and left.dtype == right.dtype:
         return torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    if left.dtype == right.dtype and multiplies_as_is(left, right, left.dtype):
+        return total.add_(torch.mm(left, right))
     return total.add_(matmul(left, right))
 
 

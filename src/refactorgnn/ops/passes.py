@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,6 +11,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+HALF_PRECISION = frozenset({torch.bfloat16, torch.float16})
+# Rows of narrow scores that are widened together: few enough that they stay in a core's caches.
+_WIDE_ROWS = 32
 # Where a product that ends in exponentials is faster than one and a pass over its scores: so many candidates, and no
 # more than so many numbers to multiply.
 _WIDE_ROW = 16_384
@@ -83,3 +87,21 @@ def softmax(scores: Tensor, num_real: int, dtype: torch.dtype) -> tuple[Tensor, 
     P = torch.softmax(scores, dim=1)
     # Read off the largest probability, which is at least 1/|V| and so never underflows: no second pass of exponentials.
     return P, scores.amax(dim=1) - P.amax(dim=1).log()
+
+
+def wide_blocks(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Scores to be worked on in place in the type of the sums: as they are, or some rows after others widened.
+
+    What is made of widened rows is written back, rounded, before the next ones are taken.
+
+    Yields:
+        The rows, and their scores.
+    """
+    if scores.dtype not in HALF_PRECISION:
+        yield slice(0, scores.shape[0]), scores
+        return
+    for start in range(0, scores.shape[0], _WIDE_ROWS):
+        rows = slice(start, min(start + _WIDE_ROWS, scores.shape[0]))
+        wide = scores[rows].float()
+        yield rows, wide
+        scores[rows] = wide

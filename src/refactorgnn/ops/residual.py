@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.ops import chunked, passes
+from refactorgnn.ops.processor import keeps_narrow
 from refactorgnn.ops.sparse import SparsePattern
 
 # |V|-wide buffers alive at once in a forward chunk (the scores, which become D) and in a backward chunk (D and S̄), and
@@ -77,17 +78,24 @@ def scaled_rows(rows: Tensor, factors: Tensor, out: Tensor | None = None) -> Ten
     return torch.mul(rows, factors[:, None], out=found)
 
 
-def _score_dtype(factor: Tensor) -> torch.dtype:
-    """Half-precision scores stay so where kernels widen them as they read: half the traffic, as plain as autocast."""
+def score_dtype(factor: Tensor, *, wide: bool = False) -> torch.dtype:
+    """Half-precision scores stay so where they are widened as they are read: half the traffic, as plain as autocast.
+
+    Args:
+        factor: What is multiplied.
+        wide: Whether to keep them in the type of the sums where the product has it.
+    """
+    if keeps_narrow(factor.device, factor.dtype):
+        return factor.dtype
     has_kernels = passes.kernels_for(factor) is not None
-    return factor.dtype if has_kernels else chunked.accumulation_dtype(factor)
+    return factor.dtype if has_kernels and not wide else chunked.accumulation_dtype(factor)
 
 
-def _bytes_per_query(keys: chunked.Keys, buffers: int, score_dtype: torch.dtype) -> int:
+def _bytes_per_query(keys: chunked.Keys, buffers: int, dtype: torch.dtype) -> int:
     if passes.kernels_for(keys.padded) is None:
         buffers += _TEMPORARIES
-    narrow = 0 if score_dtype == _score_dtype(keys.padded) else keys.padded.element_size()
-    return keys.num_real * (buffers * score_dtype.itemsize + narrow)
+    narrow = 0 if dtype == score_dtype(keys.padded) else keys.padded.element_size()
+    return keys.num_real * (buffers * dtype.itemsize + narrow)
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class Facts:
     @classmethod
     def of(cls, answers: SparsePattern, weights: Tensor | None, factor: Tensor) -> Facts:
         """The facts for products of factors of the type and on the device of ``factor``."""
-        dtype, narrow = chunked.accumulation_dtype(factor), _score_dtype(factor)
+        dtype, narrow = chunked.accumulation_dtype(factor), score_dtype(factor)
         if weights is None:
             return answers.remembered(("facts", dtype, narrow), lambda: cls._plain(answers, dtype, narrow))
         weights = weights.to(dtype)
@@ -129,6 +137,8 @@ class Facts:
     def residual(self, scores: Tensor, keys: chunked.Keys, lse: Tensor) -> tuple[Tensor, Tensor | None]:
         """``D``, but for a factor of each row, which is None where it is 1; fills ``lse`` and spoils the scores."""
         kernels, dtype = passes.kernels_for(scores), keys.padded.dtype
+        if kernels is None and scores.dtype != lse.dtype:
+            return self._narrow_residual_(scores, keys.num_real, lse), None
         if kernels is None:
             return self._residual_(keys.hide_added(scores), lse)
         D = scores if scores.dtype == dtype else torch.empty_like(scores, dtype=dtype)
@@ -149,18 +159,29 @@ class Facts:
         torch.add(largest, normaliser.log(), out=lse)
         return E, self.minus_counts / normaliser
 
+    def _narrow_residual_(self, scores: Tensor, num_real: int, lse: Tensor) -> Tensor:
+        """``D`` in the place of narrow scores, rounded once: what is d wide stays as it is."""
+        for rows, block in passes.wide_blocks(scores):
+            some = self.part(rows)
+            P, lse[rows] = passes.softmax(block, num_real, block.dtype)
+            add_at(torch.mul(P, some.minus_counts[:, None], out=block), some.answers, some.weights)
+        return scores
+
     def residual_and_score_gradients_(self, pair: Tensor, lse: Tensor, grad_lse: Tensor, keys: chunked.Keys) -> None:
         """Make ``(D, S̄)`` of ``(S, M)`` in place: pairs of rows, shape ``(num_rows, 2, num_columns)``."""
         scores, M = pair[:, 0], pair[:, 1]
         kernels = passes.kernels_for(scores)
-        if kernels is None:
-            P = keys.hide_added(scores).sub_(lse[:, None]).exp_()
-            M.sub_((torch.linalg.vecdot(P, M) - grad_lse)[:, None]).mul_(P)
-            P.mul_(self.minus_counts[:, None])
-        else:
+        if kernels is not None:
             factors = lse, grad_lse.contiguous(), self.minus_counts
             kernels.score_gradients(scores, M, *factors, keys.num_real, outs=(scores, M))
-        add_at(scores, self.answers, self.weights)
+            add_at(scores, self.answers, self.weights)
+            return
+        keys.hide_added(scores)
+        for rows, block in passes.wide_blocks(pair):
+            some, (P, M) = self.part(rows), block.unbind(1)
+            P.sub_(lse[rows, None]).exp_()
+            M.sub_((torch.linalg.vecdot(P, M) - grad_lse[rows])[:, None]).mul_(P)
+            add_at(P.mul_(some.minus_counts[:, None]), some.answers, some.weights)
 
 
 class ResidualPass:
@@ -175,7 +196,7 @@ class ResidualPass:
     def __init__(self, keys: chunked.Keys, memory_budget: int | None, *, wide_scores: bool = False) -> None:
         self.keys, self.memory_budget = keys, memory_budget
         self._pulled = keys.zeros(chunked.accumulation_dtype(keys.padded))
-        self._score_dtype = self._pulled.dtype if wide_scores else _score_dtype(keys.padded)
+        self._score_dtype = score_dtype(keys.padded, wide=wide_scores)
 
     @property
     def bytes_per_query(self) -> int:
@@ -251,7 +272,7 @@ class ResidualBackwardPass:
     @property
     def bytes_per_query(self) -> int:
         """What the memory budget is spent on while a query is added."""
-        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS, _score_dtype(self.keys.padded))
+        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS, score_dtype(self.keys.padded))
 
     @property
     def grad_candidates(self) -> Tensor | None:
@@ -271,7 +292,7 @@ class ResidualBackwardPass:
         keys, queries = self.keys, asked[:, 1]
         grad_queries = queries.new_empty(queries.shape, dtype=lse.dtype)
         rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
-        place = keys.buffer(2 * min(rows, queries.shape[0]), _score_dtype(queries))
+        place = keys.buffer(2 * min(rows, queries.shape[0]), score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             some = facts.part(chunk)
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))

@@ -273,7 +273,7 @@ def test_what_help_calls_the_values() -> None:
 def test_models_with_the_same_default_are_named_together() -> None:
     options = setting_options()
     assert options["dim"].default_text == (
-        "default: 384; lookup, forgetting, rulen, ppr: 256; neural-lp, drum: 128; nbfnet, grail: 32"
+        "default: 256; refactor, rgcn, gat, no-pretrain, odd: 384; neural-lp, drum: 128; nbfnet, grail: 32"
     )
     assert options["layers"].default_text == "default: 6; gat, grail: 3; rgcn: 2"
     assert options["seed"].default_text == "default: 0"

@@ -136,3 +136,17 @@ def test_spread_is_the_mean_deviation_within_a_question(graph: KnowledgeGraph, m
 def test_rounds_must_be_some(graph: KnowledgeGraph) -> None:
     with pytest.raises(UserError, match="rounds=0"):
         choose_weights([Planted(graph, ())], graph, rounds=0)
+
+
+@pytest.mark.parametrize("usual", ["lowest", "highest", "neither"])
+def test_scores_are_kept_to_the_bit_in_less_room_where_most_are_one_number(usual: str) -> None:
+    scores = torch.randn(30, 50, generator=torch.Generator().manual_seed(0))
+    kept_elsewhere = scores.clone()
+    if usual != "neither":
+        low = usual == "lowest"
+        scores = torch.where(torch.arange(50) % 10 > 0, scores.min() - 1 if low else scores.max() + 1, scores)
+        kept_elsewhere = scores.clone()
+    kept = member_choice._KeptScores(scores)
+    assert torch.equal(kept.scores(), kept_elsewhere)
+    # A tenth of the numbers, with 8 bytes for the place of each beside their 4.
+    assert kept.nbytes == (scores.nbytes if usual == "neither" else 0.3 * scores.nbytes)

@@ -19,6 +19,7 @@ from refactorgnn.models.lookup import Lookup
 from refactorgnn.models.refactor import ReFactorGNN, seeded_layer
 from refactorgnn.models.rivals.ppr import PersonalisedPageRank
 from refactorgnn.models.rivals.rulen import RuleN
+from refactorgnn.models.unlinked import Unlinked
 from refactorgnn.training.config import (
     EncoderConfig,
     FeatureConfig,
@@ -34,6 +35,7 @@ from refactorgnn.training.rivals.grail import GraILConfig
 from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 from refactorgnn.training.rivals.ppr import PPRConfig
 from refactorgnn.training.rivals.rulen import RuleNConfig
+from refactorgnn.training.rivals.unlinked import UnlinkedConfig
 
 # In torch's words for sizes that it cannot allocate or count.
 _TOO_LARGE = ("allocate", "overflow")
@@ -56,6 +58,8 @@ def build_model(config: RunConfig, graph: KnowledgeGraph) -> LinkPredictor:
             return _rulen(config, graph)
         if isinstance(config, PPRConfig):
             return _ppr(config, graph)
+        if isinstance(config, UnlinkedConfig):
+            return Unlinked(graph.relations)
         if isinstance(config, NeuralLPConfig | DRUMConfig | NBFNetConfig | GraILConfig):
             return config.build(graph)
     except (RuntimeError, TypeError) as error:

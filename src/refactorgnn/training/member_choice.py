@@ -8,7 +8,8 @@ differently trained models can differ fifty-fold in spread, and the flatter ones
 
 Greedy choice of an ensemble's members goes back to Caruana et al. (ICML 2004), where a member's weight is how often it
 was picked. Nothing is random. All moves of a round are measured in one pass over the questions, in which each member
-scores a batch of them once; scores are kept for the next pass as long as they fit in a fixed memory.
+scores a batch of them once; scores are kept for the next pass as long as they fit in a fixed memory. Those of rules,
+which are dear, are nearly all the same number, and are kept as the others and their places.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _FACTORS = (2.0, 0.5, 0.0)
 _BUFFERS = 3
 # Bytes of scores that are kept from one pass to the next.
 _MOST_KEPT = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}
+
+# Scores are kept as those that differ from the most frequent one if no more than this share do: a place takes 8 bytes.
+_MOST_DIFFERENT = 0.2
 
 Influence = tuple[float, ...]
 
@@ -125,19 +129,20 @@ class _Scores:
         rows = rows_within(budget, graph.num_entities, buffers, device=device)
         questions = graph.with_reciprocals(self.triples)
         self.batches = list(question_batches(questions, graph.queries(), device, rows))
-        self._kept: dict[tuple[int, int], Tensor] = {}
+        self._kept: dict[tuple[int, int], _KeptScores] = {}
         self._room = _MOST_KEPT.get(device.type, 0)
 
     @torch.no_grad()
     def of(self, place: int, number: int) -> Tensor:
         """Those of a member for a batch; not to be changed."""
         if (place, number) in self._kept:
-            return self._kept[place, number]
+            return self._kept[place, number].scores()
         batch = self.batches[number]
         scores = self.members[place].scores(batch.subjects, batch.relations)
-        if scores.nbytes <= self._room:
-            self._room -= scores.nbytes
-            self._kept[place, number] = scores
+        kept = _KeptScores(scores)
+        if kept.nbytes <= self._room:
+            self._room -= kept.nbytes
+            self._kept[place, number] = kept
         return scores
 
     def spread(self, place: int) -> float:
@@ -157,6 +162,38 @@ class _Scores:
                 found.append(batch.count_in(_weighted_sum(scores, share)))
         ranks = (Ranks.from_counts(self.triples, torch.cat(found, dim=1).cpu()).ranks() for found in counts)
         return [Step(share, float((1 / rank).mean())) for share, rank in zip(shares, ranks, strict=True)]
+
+
+class _KeptScores:
+    """Scores, in less room where nearly all are the lowest or the highest of them, as those of rules are.
+
+    Args:
+        scores: Shape ``(num_questions, num_entities)``; not to be changed.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        self._shape = scores.shape
+        self._usual: Tensor | None = None
+        self._places: Tensor | None = None
+        self._values = scores
+        for usual in scores.aminmax() if scores.numel() else ():
+            is_other = scores != usual
+            if int(is_other.sum()) <= _MOST_DIFFERENT * scores.numel():
+                self._usual, self._places = usual, is_other.flatten().nonzero().flatten()
+                self._values = scores.flatten()[self._places]
+                return
+
+    @property
+    def nbytes(self) -> int:
+        """What keeping them takes."""
+        return self._values.nbytes + (0 if self._places is None else self._places.nbytes)
+
+    def scores(self) -> Tensor:
+        """As they were, to the bit; not to be changed."""
+        if self._usual is None or self._places is None:
+            return self._values
+        full = self._usual.expand(self._shape.numel()).clone()
+        return full.index_copy_(0, self._places, self._values).view(self._shape)
 
 
 class _Search:

@@ -8,10 +8,12 @@ from refactorgnn.training.rivals.grail import GraILConfig
 from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 from refactorgnn.training.rivals.ppr import PPRConfig
 from refactorgnn.training.rivals.rulen import RuleNConfig
+from refactorgnn.training.rivals.unlinked import UnlinkedConfig
 
 CONFIGS["neural-lp"] = NeuralLPConfig
 CONFIGS["drum"] = DRUMConfig
 CONFIGS["rulen"] = RuleNConfig
 CONFIGS["ppr"] = PPRConfig
+CONFIGS["unlinked"] = UnlinkedConfig
 CONFIGS["nbfnet"] = NBFNetConfig
 CONFIGS["grail"] = GraILConfig

@@ -374,6 +374,12 @@ def test_help_explains_the_command_and_each_option(
         assert parameter.help.replace("\\[", "[").split("…")[0].strip()[:40] in outcome.out, name
 
 
+@pytest.mark.parametrize("command", ["bench", "reproduce"])
+def test_brackets_in_the_help_are_no_markup(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "n[v]" in cli(command, "--help").out
+
+
 def test_the_version(cli: Cli) -> None:
     assert cli("--version") == Outcome(0, f"refactorgnn {refactorgnn.__version__}\n", "")
 

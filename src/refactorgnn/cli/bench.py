@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from refactorgnn import api
 from refactorgnn.bench.cases import ROWS, SCALING
@@ -27,7 +28,7 @@ _CHOICES = ", ".join(
 def bench(
     context: typer.Context,
     rows: Annotated[
-        list[str] | None, typer.Argument(metavar="[ROWS]…", help=f"Some of {_CHOICES}.", show_default="all")
+        list[str] | None, typer.Argument(metavar="[ROWS]…", help=escape(f"Some of {_CHOICES}."), show_default="all")
     ] = None,
     datasets: Annotated[
         str | None,

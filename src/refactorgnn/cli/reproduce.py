@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, DataRoot
@@ -30,7 +31,7 @@ _CHOICES = ", ".join(
 
 def reproduce(
     context: typer.Context,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"One of {_CHOICES}.", show_default=False)],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help=escape(f"One of {_CHOICES}."), show_default=False)],
     recipe: Annotated[
         str,
         typer.Option(

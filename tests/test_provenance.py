@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 
-from refactorgnn.provenance import command, provenance
+from refactorgnn.provenance import command, commit, provenance
 
 
 def test_command_keeps_no_absolute_paths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +25,14 @@ def test_provenance_names_what_another_person_needs() -> None:
     found = provenance()
     assert set(found) == {"version", "commit", "command", "time", "python", "torch", "hardware"}
     assert found["hardware"]["threads"] >= 1
+
+
+def test_the_commit_is_that_of_the_code_that_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of a checkout that was moved on while a run lasted."""
+    before = commit()
+
+    def moved(*_: object, **__: object) -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(subprocess, "run", moved)
+    assert provenance()["commit"] == before

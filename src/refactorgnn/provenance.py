@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,13 @@ def hardware(device: str = "cpu") -> dict[str, Any]:
     return found
 
 
+@cache
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, with ``+changes`` if files differ; None outside a checkout."""
+    """The commit of the checkout this package runs from, with ``+changes`` if files differ; None outside a checkout.
+
+    It is the one of the first call, which a run makes as it begins: the checkout may be moved on while it lasts, the
+    code that was loaded stays.
+    """
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:

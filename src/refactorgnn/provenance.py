@@ -37,7 +37,7 @@ def hardware(device: str = "cpu") -> dict[str, Any]:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, with ``+changes`` if files differ; None outside a checkout.
+    """The commit of the checkout this package runs from, with ``+changes`` if its files differ; None outside one.
 
     It is the one of the first call, which a run makes as it begins: the checkout may be moved on while it lasts, the
     code that was loaded stays.
@@ -50,7 +50,7 @@ def commit() -> str | None:
         ).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")  # of the package, not of its records
         return git("rev-parse", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None

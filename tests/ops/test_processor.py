@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from refactorgnn.ops import SparsePattern, chunked, negative_log_likelihood, processor, residual_products
+from refactorgnn.ops import SparsePattern, chunked, negative_log_likelihood, passes, processor, residual_products
 
 SWITCH = getattr(torch.backends.mkldnn, "matmul", None)
 needs_switch = pytest.mark.skipif(not hasattr(SWITCH, "fp32_precision"), reason="torch before 2.9 has no such switch")
@@ -124,6 +124,7 @@ def test_where_mkl_holds_back(
 def with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch multiplies bfloat16 on any processor, if slowly: what is computed can be tested on all of them."""
     monkeypatch.setattr(processor, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(passes, "_WIDE_BYTES", 2**16)  # several blocks
 
 
 @pytest.mark.parametrize(

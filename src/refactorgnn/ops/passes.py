@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 HALF_PRECISION = frozenset({torch.bfloat16, torch.float16})
-# Rows of narrow scores that are widened together: few enough that they stay in a core's caches.
-_WIDE_ROWS = 32
+# Bytes of narrow scores that are widened together: few enough to stay in a core's caches, enough to be worth a call.
+_WIDE_BYTES = 2**21
 # Where a product that ends in exponentials is faster than one and a pass over its scores: so many candidates, and no
 # more than so many numbers to multiply.
 _WIDE_ROW = 16_384
@@ -100,8 +100,9 @@ def wide_blocks(scores: Tensor) -> Iterator[tuple[slice, Tensor]]:
     if scores.dtype not in HALF_PRECISION:
         yield slice(0, scores.shape[0]), scores
         return
-    for start in range(0, scores.shape[0], _WIDE_ROWS):
-        rows = slice(start, min(start + _WIDE_ROWS, scores.shape[0]))
+    num_rows = max(1, _WIDE_BYTES // (4 * scores[:1].numel())) if scores.numel() else 1
+    for start in range(0, scores.shape[0], num_rows):
+        rows = slice(start, min(start + num_rows, scores.shape[0]))
         wide = scores[rows].float()
         yield rows, wide
         scores[rows] = wide

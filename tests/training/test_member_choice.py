@@ -148,5 +148,24 @@ def test_scores_are_kept_to_the_bit_in_less_room_where_most_are_one_number(usual
         kept_elsewhere = scores.clone()
     kept = member_choice._KeptScores(scores)
     assert torch.equal(kept.scores(), kept_elsewhere)
-    # A tenth of the numbers, with 8 bytes for the place of each beside their 4.
-    assert kept.nbytes == (scores.nbytes if usual == "neither" else 0.3 * scores.nbytes)
+    # A tenth of the numbers, with 4 bytes for the place of each beside their 4.
+    assert kept.is_compact is (usual != "neither")
+    assert kept.nbytes == (scores.nbytes if usual == "neither" else 0.2 * scores.nbytes)
+
+
+def test_scores_of_rules_are_made_once_where_others_fill_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first member's are kept first, and give way to the few numbers of the second."""
+    graph = load_graph("countries_part", progress=False)
+    asked: list[int] = []
+
+    class Rules(Planted):
+        def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
+            asked.append(len(subjects))
+            found = super().scores(subjects, relations)
+            return torch.where(found > 0.8, found, 0.0)
+
+    members = [Planted(graph, knows=(0, 1)), Rules(graph, knows=(2, 3), seed=1)]
+    num_questions = 2 * len(graph.triples("valid"))
+    monkeypatch.setitem(member_choice._MOST_KEPT, "cpu", num_questions * graph.num_entities * 2)
+    choose_weights(members, graph)
+    assert sum(asked) == num_questions

@@ -9,7 +9,7 @@ differently trained models can differ fifty-fold in spread, and the flatter ones
 Greedy choice of an ensemble's members goes back to Caruana et al. (ICML 2004), where a member's weight is how often it
 was picked. Nothing is random. All moves of a round are measured in one pass over the questions, in which each member
 scores a batch of them once; scores are kept for the next pass as long as they fit in a fixed memory. Those of rules,
-which are dear, are nearly all the same number, and are kept as the others and their places.
+which are dear, are mostly one number: they are kept as the others and their places, and before those of any other kind.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _FACTORS = (2.0, 0.5, 0.0)
 # Score matrices alive at once beside those of the members: a weighted sum, and the outcomes of two comparisons.
 _BUFFERS = 3
 # Bytes of scores that are kept from one pass to the next.
-_MOST_KEPT = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}
+_MOST_KEPT = {"cpu": 2**30, "cuda": 4 * 2**30}
 
-# Scores are kept as those that differ from the most frequent one if no more than this share do: a place takes 8 bytes.
+# Scores are kept as those that differ from the most frequent one if no more than this share do: a place takes 4 bytes.
 _MOST_DIFFERENT = 0.2
 
 Influence = tuple[float, ...]
@@ -130,6 +130,7 @@ class _Scores:
         questions = graph.with_reciprocals(self.triples)
         self.batches = list(question_batches(questions, graph.queries(), device, rows))
         self._kept: dict[tuple[int, int], _KeptScores] = {}
+        self._dense: list[tuple[int, int]] = []
         self._room = _MOST_KEPT.get(device.type, 0)
 
     @torch.no_grad()
@@ -139,11 +140,18 @@ class _Scores:
             return self._kept[place, number].scores()
         batch = self.batches[number]
         scores = self.members[place].scores(batch.subjects, batch.relations)
-        kept = _KeptScores(scores)
-        if kept.nbytes <= self._room:
-            self._room -= kept.nbytes
-            self._kept[place, number] = kept
+        self._keep((place, number), _KeptScores(scores))
         return scores
+
+    def _keep(self, key: tuple[int, int], new: _KeptScores) -> None:
+        """Keep scores where there is room, which for compact ones others make."""
+        while new.is_compact and new.nbytes > self._room and self._dense:
+            self._room += self._kept.pop(self._dense.pop()).nbytes
+        if new.nbytes <= self._room:
+            self._room -= new.nbytes
+            self._kept[key] = new
+            if not new.is_compact:
+                self._dense.append(key)
 
     def spread(self, place: int) -> float:
         """The standard deviation of a member's scores over the entities, its mean over the questions."""
@@ -165,7 +173,7 @@ class _Scores:
 
 
 class _KeptScores:
-    """Scores, in less room where nearly all are the lowest or the highest of them, as those of rules are.
+    """Scores, in less room where most are the lowest or the highest of them, as those of rules are.
 
     Args:
         scores: Shape ``(num_questions, num_entities)``; not to be changed.
@@ -179,9 +187,15 @@ class _KeptScores:
         for usual in scores.aminmax() if scores.numel() else ():
             is_other = scores != usual
             if int(is_other.sum()) <= _MOST_DIFFERENT * scores.numel():
-                self._usual, self._places = usual, is_other.flatten().nonzero().flatten()
-                self._values = scores.flatten()[self._places]
+                places = is_other.flatten().nonzero().flatten()
+                self._usual, self._places = usual, places.int()  # of a batch, whose scores are far fewer than 2³¹
+                self._values = scores.flatten()[places]
                 return
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether they are kept as those that differ."""
+        return self._places is not None
 
     @property
     def nbytes(self) -> int:
@@ -193,7 +207,7 @@ class _KeptScores:
         if self._usual is None or self._places is None:
             return self._values
         full = self._usual.expand(self._shape.numel()).clone()
-        return full.index_copy_(0, self._places, self._values).view(self._shape)
+        return full.index_copy_(0, self._places.long(), self._values).view(self._shape)
 
 
 class _Search:

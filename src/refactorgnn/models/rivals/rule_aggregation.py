@@ -108,19 +108,30 @@ class MaxPlus:
 
     def _sorted(self, questions: Tensor, pair_of: Tensor, rules: Tensor) -> tuple[Tensor, Tensor]:
         """The pairs from the lowest number to the highest, question by question, and where a number is a higher one."""
-        words = self.words[rules]
-        by_word = []
-        for word in range(self.num_words):
-            there = words == word
-            number = torch.zeros_like(questions)
-            by_word.append(number.index_add_(0, pair_of[there], self.digits[rules[there]]))
+        words, by_word = torch.sort(self.words[rules], stable=True)
+        rules, pair_of = rules[by_word], pair_of[by_word]
+        ends = torch.bincount(words, minlength=self.num_words).cumsum(0).tolist()
+        numbers = [questions]
+        for start, end in zip([0, *ends], ends, strict=False):
+            if end > start:
+                number = torch.zeros_like(questions)
+                numbers.append(number.index_add_(0, pair_of[start:end], self.digits[rules[start:end]]))
         order = torch.arange(len(questions), device=questions.device)
-        for number in (*reversed(by_word), questions):  # stable sorts, the most significant last
-            order = order[torch.argsort(number[order], stable=True)]
+        for number in reversed(numbers):  # stable sorts, the most significant last
+            order = _sorted_by(number, order)
         is_higher = torch.zeros_like(questions, dtype=torch.bool)
-        for number in (questions, *by_word):
-            is_higher[1:] |= number[order][1:] != number[order][:-1]
+        for number in numbers:
+            there = number[order]
+            is_higher[1:] |= there[1:] != there[:-1]
         return order, is_higher
+
+
+def _sorted_by(number: Tensor, order: Tensor) -> Tensor:
+    """``order``, sorted stably by numbers that are not negative: most are 0 and only have to be put first."""
+    there = number[order]
+    is_zero = there == 0
+    rest = order[~is_zero]
+    return torch.cat([order[is_zero], rest[torch.argsort(there[~is_zero], stable=True)]])
 
 
 def _digits(heads: list[int], counts: list[int]) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""Who multiplies float32 matrices faster on this processor, MKL or oneDNN, and how far their results are apart."""
+"""Who multiplies float32 faster on this processor, MKL or oneDNN, how far they are apart, and how fast bfloat16 is."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch import Tensor
 from records import begin, goal, parser, write_record
 from refactorgnn.ops import processor
 
-# Queries, candidates, d: candidates as of fb237_v1, CoDEx-S, FB15k-237 and WN18RR.
-SIZES = ((4096, 1594, 384), (4096, 2034, 256), (1152, 14541, 256), (1152, 14541, 768), (408, 40943, 256))
+# Queries (as many as a chunk has on a CPU), candidates, d: candidates as of fb237_v1, CoDEx-S, FB15k-237 and WN18RR.
+SIZES = tuple((512, *size) for size in ((1594, 384), (2034, 256), (14541, 256), (14541, 768), (40943, 256)))
 
 
-def products(rows: int, columns: int, dim: int) -> dict[str, Callable[[], Tensor]]:
+def products(rows: int, columns: int, dim: int, dtype: torch.dtype = torch.float32) -> dict[str, Callable[[], Tensor]]:
     """The three products of a chunk."""
     generator = torch.Generator().manual_seed(0)
-    Q, K = (torch.randn(size, dim, generator=generator) for size in (rows, columns))
-    P = torch.rand(rows, columns, generator=generator)
+    Q, K = (torch.randn(size, dim, generator=generator).to(dtype) for size in (rows, columns))
+    P = torch.rand(rows, columns, generator=generator).to(dtype)
     return {"Q Kᵀ": lambda: Q @ K.T, "P K": lambda: P @ K, "Pᵀ Q": lambda: P.T @ Q}
 
 
@@ -35,12 +35,14 @@ def seconds_of(run: Callable[[], Tensor]) -> float:
 
 def row(sizes: tuple[int, int, int], repeats: int) -> dict[str, Any]:
     """Times of the three products together, the libraries taking turns, and by how much they are apart."""
-    wanted = products(*sizes)
-    found: dict[str, list[float]] = {"mkl": [], "onednn": []}
+    wanted, narrow = products(*sizes), products(*sizes, torch.bfloat16) if processor.has_bfloat16() else {}
+    found: dict[str, list[float]] = {"mkl": [], "onednn": [], **({"bfloat16": []} if narrow else {})}
     for _ in range(repeats + 1):
         found["mkl"].append(sum(seconds_of(run) for run in wanted.values()))
         with processor.best_library():
             found["onednn"].append(sum(seconds_of(run) for run in wanted.values()))
+        if narrow:
+            found["bfloat16"].append(sum(seconds_of(run) for run in narrow.values()))
     medians = {name: statistics.median(values[1:]) for name, values in found.items()}
     with processor.best_library():
         other = {name: run() for name, run in wanted.items()}
@@ -52,6 +54,7 @@ def row(sizes: tuple[int, int, int], repeats: int) -> dict[str, Any]:
         **{f"{name}_gflops": round(2e-9 * multiplications / value, 1) for name, value in medians.items()},
         "mkl_over_onednn": round(medians["mkl"] / medians["onednn"], 2),
         "largest_difference": apart,
+        **({"onednn_over_bfloat16": round(medians["onednn"] / medians["bfloat16"], 2)} if narrow else {}),
     }
 
 

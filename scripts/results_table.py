@@ -286,7 +286,11 @@ def _products_section(record: dict[str, Any]) -> str:
         f"| {row['rows']:,} × {row['candidates']:,} × {row['dim']} "
         f"| {row['mkl_ms']:.1f} ms | {row['onednn_ms']:.1f} ms "
         f"| {row['mkl_over_onednn']:.2f} | {row['largest_difference']:.0e} "
-        f"| {row['bfloat16_ms']:.1f} ms | {row['onednn_over_bfloat16']:.2f} |"
+        + (
+            f"| {row['bfloat16_ms']:.1f} ms | {row['onednn_over_bfloat16']:.2f} |"
+            if "bfloat16_ms" in row
+            else "| – | – |"
+        )
         for row in record["products"]
     ]
     return "\n".join(

@@ -134,7 +134,7 @@ def test_the_paper_recipe_keeps_to_what_was_published() -> None:
 )
 def test_the_best_recipe_is_that_of_the_configs(row: str, file: str) -> None:
     chosen, num_compared = Recipe.load("best"), 0
-    narrow = {("ReFactorGNN(inf)", "FB15k-237")}  # measured again for the table, on a CPU, where it takes half the time
+    narrow = {("ReFactorGNN(inf)", "FB15k-237")}  # measured again for the table, on a CPU, where it is faster
     for dataset in TABLES["transductive"].datasets:
         path = ROOT / "configs" / f"{file.format(dataset.lower())}.yaml"
         if path.is_file():

@@ -15,6 +15,7 @@ the outputs ``E = P H``, ``G = Pᵀ diag(w) Q`` and ``l = logsumexp(S)``:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -82,7 +83,6 @@ class Keys:
         self.num_real = candidates.shape[0]
         missing = -self.num_real % _ALIGNMENT if candidates.is_cuda else 0
         self.padded = torch.nn.functional.pad(candidates, (0, 0, 0, missing)) if missing else candidates
-        self._wide: Tensor | None = None
 
     def buffer(self, num_rows: int, dtype: torch.dtype) -> Tensor:
         """A place for the scores of ``num_rows`` queries: one for all chunks, for a CPU is slow to map memory anew."""
@@ -99,14 +99,13 @@ class Keys:
         if out is None:
             return matmul(queries, self.padded.T)
         if out.dtype != queries.dtype and not queries.is_cuda:
-            return matmul(queries.to(out.dtype), self._widened(out.dtype).T, out[: queries.shape[0]])
+            return matmul(queries.to(out.dtype), self._widened.T, out[: queries.shape[0]])
         return matmul(queries, self.padded.T, out[: queries.shape[0]])
 
-    def _widened(self, dtype: torch.dtype) -> Tensor:
-        """The candidates in a wider type, made once."""
-        if self._wide is None or self._wide.dtype != dtype:
-            self._wide = self.padded.to(dtype)
-        return self._wide
+    @cached_property
+    def _widened(self) -> Tensor:
+        """The candidates in the type of the sums."""
+        return self.padded.to(accumulation_dtype(self.padded))
 
     def hide_added(self, scores: Tensor) -> Tensor:
         """The scores with −∞ in the added columns, in place."""

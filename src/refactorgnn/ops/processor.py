@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 # Torch reads this when it first needs memory. Large tensors then lie in pages of 2 MB, as the kernel allows on request;
-# mapping a tensor anew in pages of 4 KB takes about as long as a pass over it, and a step makes many.
+# mapping a tensor anew in pages of 4 KB takes longer than a pass over it, and a step makes many.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 # Multiplications below which oneDNN's preparations cost more than it gains.

@@ -78,23 +78,21 @@ def scaled_rows(rows: Tensor, factors: Tensor, out: Tensor | None = None) -> Ten
     return torch.mul(rows, factors[:, None], out=found)
 
 
-def score_dtype(factor: Tensor, *, wide: bool = False) -> torch.dtype:
+def _score_dtype(factor: Tensor, *, wide: bool = False) -> torch.dtype:
     """Half-precision scores stay so where they are widened as they are read: half the traffic, as plain as autocast.
 
     Args:
         factor: What is multiplied.
         wide: Whether to keep them in the type of the sums where the product has it.
     """
-    if keeps_narrow(factor.device, factor.dtype):
-        return factor.dtype
-    has_kernels = passes.kernels_for(factor) is not None
-    return factor.dtype if has_kernels and not wide else chunked.accumulation_dtype(factor)
+    stays_narrow = keeps_narrow(factor.device, factor.dtype) if passes.kernels_for(factor) is None else not wide
+    return factor.dtype if stays_narrow else chunked.accumulation_dtype(factor)
 
 
 def _bytes_per_query(keys: chunked.Keys, buffers: int, dtype: torch.dtype) -> int:
     if passes.kernels_for(keys.padded) is None:
         buffers += _TEMPORARIES
-    narrow = 0 if dtype == score_dtype(keys.padded) else keys.padded.element_size()
+    narrow = 0 if dtype == _score_dtype(keys.padded) else keys.padded.element_size()
     return keys.num_real * (buffers * dtype.itemsize + narrow)
 
 
@@ -117,7 +115,7 @@ class Facts:
     @classmethod
     def of(cls, answers: SparsePattern, weights: Tensor | None, factor: Tensor) -> Facts:
         """The facts for products of factors of the type and on the device of ``factor``."""
-        dtype, narrow = chunked.accumulation_dtype(factor), score_dtype(factor)
+        dtype, narrow = chunked.accumulation_dtype(factor), _score_dtype(factor)
         if weights is None:
             return answers.remembered(("facts", dtype, narrow), lambda: cls._plain(answers, dtype, narrow))
         weights = weights.to(dtype)
@@ -196,7 +194,7 @@ class ResidualPass:
     def __init__(self, keys: chunked.Keys, memory_budget: int | None, *, wide_scores: bool = False) -> None:
         self.keys, self.memory_budget = keys, memory_budget
         self._pulled = keys.zeros(chunked.accumulation_dtype(keys.padded))
-        self._score_dtype = score_dtype(keys.padded, wide=wide_scores)
+        self._score_dtype = _score_dtype(keys.padded, wide=wide_scores)
 
     @property
     def bytes_per_query(self) -> int:
@@ -272,7 +270,7 @@ class ResidualBackwardPass:
     @property
     def bytes_per_query(self) -> int:
         """What the memory budget is spent on while a query is added."""
-        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS, score_dtype(self.keys.padded))
+        return _bytes_per_query(self.keys, _BACKWARD_BUFFERS, _score_dtype(self.keys.padded))
 
     @property
     def grad_candidates(self) -> Tensor | None:
@@ -292,7 +290,7 @@ class ResidualBackwardPass:
         keys, queries = self.keys, asked[:, 1]
         grad_queries = queries.new_empty(queries.shape, dtype=lse.dtype)
         rows = chunk_rows or chunked.rows_of(self.memory_budget, self.bytes_per_query, queries.device)
-        place = keys.buffer(2 * min(rows, queries.shape[0]), score_dtype(queries))
+        place = keys.buffer(2 * min(rows, queries.shape[0]), _score_dtype(queries))
         for chunk in chunked.chunks(queries.shape[0], rows):
             some = facts.part(chunk)
             pair = place[: 2 * (chunk.stop - chunk.start)].unflatten(0, (-1, 2))

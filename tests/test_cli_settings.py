@@ -18,8 +18,6 @@ from refactorgnn.cli.settings import setting_options, with_setting_options
 from refactorgnn.data import KnowledgeGraph, TextFeatures
 from refactorgnn.errors import UserError
 from refactorgnn.training.config import CONFIGS, ReFactorConfig, TrainConfig, settings_by_name
-from refactorgnn.training.rivals import gradient_free
-from refactorgnn.training.rivals.base import QuestionConfig
 from refactorgnn.training.setting_types import SettingType, shown
 from tests.conftest import Cli
 
@@ -58,10 +56,7 @@ CASES = [
     (model, name)
     for model, config in CONFIGS.items()
     for name in config.model_fields
-    if name != "dataset"
-    and not (model == "no-pretrain" and name in FIXED)
-    and not (issubclass(config, QuestionConfig) and name in config.unused)
-    and not (issubclass(config, gradient_free.GradientFreeConfig) and name in gradient_free.UNUSED)
+    if name != "dataset" and not (model == "no-pretrain" and name in FIXED) and name not in config.unused
 ]
 
 

@@ -39,7 +39,8 @@ def train(
     Args:
         dataset: A dataset name, a folder with train/valid/test, or a file of triples; ``config`` may name it instead.
         config: A YAML file to take settings from (see :mod:`refactorgnn.training.config_files`).
-        out: The run folder to make; ``runs/DATASET-MODEL-SCORER-SEED`` if not given.
+        out: The run folder to make; ``runs/DATASET-MODEL-SCORER-SEED``, without the scorer if the model
+            has none, if not given.
         resume: Go on with the run in ``out`` if it was interrupted; start it if it is not there.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar.
@@ -56,7 +57,7 @@ def train(
     """
     chosen = _train_config(config, settings if dataset is None else {"dataset": str(dataset), **settings})
     name = Path(chosen.dataset).resolve().name.split(".")[0]
-    path = Path(out) if out else Path("runs") / f"{name}-{chosen.model}-{chosen.scorer}-{chosen.seed}"
+    path = Path(out) if out else Path("runs") / "-".join([name, *chosen.kind, str(chosen.seed)])
     fabric = make_fabric(chosen)
     if not is_helper():  # what can go wrong before the first epoch goes wrong in one process
         begin_run(chosen, path, resume=resume, data_root=data_root, progress=progress)

@@ -60,7 +60,7 @@ def _print(run: Run) -> None:
         ]
         print_table("choice on validation", ["round", "weights", "valid MRR"], steps)
     rows = [
-        [about["run"], about["model"], about["scorer"], about["weight"], about["valid_mrr"]]
+        [about["run"], about["model"], about["scorer"] or "", about["weight"], about["valid_mrr"]]
         for about in run.sidecar["candidates"]
     ]
     rows.append([str(run.path), "ensemble", "", sum(row[3] for row in rows), run.sidecar["valid_mrr"]])

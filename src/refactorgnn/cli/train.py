@@ -55,5 +55,5 @@ def train(
     if as_json:
         print_json(summary)
         return
-    print_table(f"trained {run.config.model} {run.config.scorer} on {run.graph.name}", ("", ""), list(summary.items()))
+    print_table(f"trained {' '.join(run.train_config.kind)} on {run.graph.name}", ("", ""), list(summary.items()))
     say(f"The run is in {run.path}. Next: refactorgnn evaluate {run.path}")

@@ -9,6 +9,7 @@ import yaml
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation
 from refactorgnn.runs import Run
+from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.ensemble_config import EnsembleConfig
 
 _SHOWN = ("mrr", "hits@1", "hits@3", "hits@10")
@@ -54,13 +55,20 @@ def _result(run: Run, measured: Evaluation | None) -> dict[str, Any] | None:
     }
 
 
+def _make(config: TrainConfig | EnsembleConfig) -> str:
+    """Scorer and width, if they mean something for such a model."""
+    about = {"scorer": f"scorer `{config.scorer}`", "dim": f"width {config.dim}"}
+    words = [text for setting, text in about.items() if setting not in config.unused]
+    return f" ({', '.join(words)})" if words else ""
+
+
 def _body(run: Run, name: str, measured: Evaluation | None) -> str:
     graph, config = run.graph, run.config
     result = _result(run, measured)
     lines = [
         f"# {name}",
         "",
-        f"A `{config.model}` model (scorer `{config.scorer}`, width {config.dim}) that completes the knowledge graph "
+        f"A `{config.model}` model{_make(config)} that completes the knowledge graph "
         f"`{graph.name}`: {graph.num_entities:,} entities, {graph.num_relations:,} relations, "
         f"{len(graph.triples('train')):,} training facts.",
         "",

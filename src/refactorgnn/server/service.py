@@ -117,8 +117,7 @@ class PredictorService:
             },
             "model": {
                 "name": type(predictor.model).__name__ if config is None else config.model,
-                "scorer": None if config is None else config.scorer,
-                "dim": None if config is None else config.dim,
+                **{name: _setting(config, name) for name in ("scorer", "dim")},
                 "num_parameters": predictor.model.num_parameters,
                 "settings": {} if config is None else _public_settings(config),
             },
@@ -143,11 +142,16 @@ class PredictorService:
 
 
 def _public_settings(config: RunConfig) -> dict[str, Any]:
-    """All settings but those that name places on this machine, or how it computed."""
+    """All settings but those that name places on this machine, how it computed, or nothing in such a model."""
     if isinstance(config, EnsembleConfig):
         members = [{"weight": one.weight, "settings": _public_settings(one.settings)} for one in config.members]
         return {"model": config.model, "members": members}
-    return config.model_dump(mode="json", exclude=set(CIRCUMSTANCES))
+    return config.model_dump(mode="json", exclude={*CIRCUMSTANCES, *config.unused})
+
+
+def _setting(config: RunConfig | None, name: str) -> Any:
+    """A setting, or None if it says nothing of such a model."""
+    return None if config is None or name in config.unused else getattr(config, name)
 
 
 class _Snapshot:

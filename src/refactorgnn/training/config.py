@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -16,10 +16,9 @@ from refactorgnn.likelihood import NTerm
 from refactorgnn.models.features import RANDOM_SCALE, feature_names
 from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
-from refactorgnn.relation_prediction import can_predict_relations
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
 from refactorgnn.training.facts import MaskBy
-from refactorgnn.training.setting_errors import first_problem, models_in_words, refuse_changed
+from refactorgnn.training.setting_errors import first_problem, models_in_words, refuse_changed, refuse_unless_bilinear
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -42,6 +41,8 @@ class TrainConfig(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    # Settings that are shared by all kinds and have no meaning for this one, which refuses others than the default.
+    unused: ClassVar[tuple[str, ...]] = ()
 
     dataset: Annotated[str, Field(description="Dataset name, folder with train/valid/test, or file of triples.")]
     model: Annotated[str, Field(description="The kind of model.")]
@@ -85,6 +86,11 @@ class TrainConfig(BaseModel):
     memory_budget_mb: Annotated[
         int, Field(ge=0, description="MiB of temporaries of the score products; 0: 128 on a CPU, 432 on a GPU.")
     ] = 0
+
+    @property
+    def kind(self) -> list[str]:
+        """What to call the model by: its name, and the scorer's if it has one."""
+        return [self.model] if "scorer" in self.unused else [self.model, self.scorer]
 
     @field_validator("scorer")
     @classmethod
@@ -154,7 +160,7 @@ class LookupConfig(TrainConfig):
 
     @model_validator(mode="after")
     def _relations_can_be_predicted(self) -> LookupConfig:
-        _refuse_relation_loss_unless_bilinear(self)
+        refuse_unless_bilinear(self, self.scorer, self.dim)
         return self
 
 
@@ -350,7 +356,7 @@ class ReFactorConfig(MessagePassingConfig):
         if not isinstance(make_scorer(self.scorer, self.dim), DotScorer):
             reason = f"needs a dot-product scorer, which {self.scorer!r} is not"
             refuse_changed(self, ("samples", "layer_dropout", "links"), reason)
-        _refuse_relation_loss_unless_bilinear(self)
+        refuse_unless_bilinear(self, self.scorer, self.dim)
         if self.mask_by != "fact":
             refuse_changed(self, ("links",), "needs mask_by fact")
         if self.parts == 1:
@@ -370,11 +376,6 @@ CONFIGS: dict[str, type[TrainConfig]] = {
     "no-pretrain": NoPretrainConfig,
     "forgetting": ForgettingConfig,
 }
-
-
-def _refuse_relation_loss_unless_bilinear(config: LookupConfig | ReFactorConfig) -> None:
-    if not can_predict_relations(make_scorer(config.scorer, config.dim)):
-        refuse_changed(config, ("relation_loss",), f"needs a bilinear scorer, which {config.scorer!r} is not")
 
 
 def settings_by_name() -> dict[str, dict[str, FieldInfo]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
@@ -36,6 +36,7 @@ class EnsembleConfig(BaseModel):
     """The members of an ensemble; see :class:`refactorgnn.models.ensemble.Ensemble`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    unused: ClassVar[tuple[str, ...]] = ()
 
     model: Literal["ensemble"] = "ensemble"
     members: Annotated[tuple[MemberConfig, ...], Field(min_length=1)]

@@ -77,9 +77,11 @@ def _assemble(runs: Sequence[Run], models: Sequence[LinkPredictor], choice: Choi
 
 def _about_candidates(runs: Sequence[Run], choice: Choice) -> list[dict[str, Any]]:
     """What is to be known of the runs that were considered, also when they are gone; weight 0: not chosen."""
-    kept = ("model", "scorer", "dim", "num_parameters", "features", "best_epoch", "seconds", "trained_with")
+    kept = ("model", "dim", "num_parameters", "features", "best_epoch", "seconds", "trained_with")
     return [
-        {"run": str(run.path), "weight": weight, "valid_mrr": mrr} | {key: run.sidecar.get(key) for key in kept}
+        {"run": str(run.path), "weight": weight, "valid_mrr": mrr}
+        | {key: run.sidecar.get(key) for key in kept}
+        | {"scorer": None if "scorer" in run.train_config.unused else run.train_config.scorer}
         for run, weight, mrr in zip(runs, choice.weights, choice.member_mrrs, strict=True)
     ]
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ValidationError
 
 from refactorgnn.errors import UserError, closest_names
+from refactorgnn.relation_prediction import can_predict_relations
+from refactorgnn.scorers import make_scorer
 
 
 def models_in_words(models: Iterable[str]) -> str:
@@ -27,6 +29,12 @@ def refuse_changed(config: BaseModel, names: Iterable[str], reason: str) -> None
     for name in names:
         if (value := getattr(config, name)) != type(config).model_fields[name].default:
             raise UserError(f"setting {name}={value!r} {reason}: leave it out.")
+
+
+def refuse_unless_bilinear(config: BaseModel, scorer: str, dim: int) -> None:
+    """Refuse to predict relations with scores that are no products with them."""
+    if not can_predict_relations(make_scorer(scorer, dim)):
+        refuse_changed(config, ("relation_loss",), f"needs a bilinear scorer, which {scorer!r} is not")
 
 
 def first_problem(error: ValidationError, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from refactorgnn.training.setting_errors import refuse_changed
 class QuestionConfig(TrainConfig):
     """What models share that read the graph anew for each question: no entity states, no registered scorer.
 
-    ``unused`` names the settings without a meaning: decoders and initial values are the models' own.
+    Decoders and initial values are the models' own.
     """
 
     unused: ClassVar[tuple[str, ...]] = ("scorer", "init_scale")

@@ -21,6 +21,7 @@ from refactorgnn.cli import main
 from refactorgnn.cli.app import app
 from refactorgnn.data.files import SUPPORTED_SUFFIXES
 from refactorgnn.evaluation import outcomes, rank_triples
+from refactorgnn.export.model_card import model_card
 from tests.benchmark_copies import BENCHMARK_COPIES, needs_benchmarks
 from tests.conftest import (
     NUM_PEOPLE,
@@ -104,6 +105,18 @@ def test_several_processes_train_one_run_and_speak_with_one_voice(
     assert losses == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(("choice", "kind"), [("--scorer=complex", "lookup complex"), ("--model=ppr", "ppr")])
+def test_a_model_without_a_registered_scorer_is_not_called_by_one(
+    choice: str, kind: str, cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    epochs = () if kind == "ppr" else ("--dim", "4", "--epochs", "1")
+    assert f"trained {kind} on tiny\n" in cli("train", tiny, choice, *epochs).out
+    run = Run.open(Path("runs") / f"tiny-{kind.replace(' ', '-')}-0")
+    words = "" if kind == "ppr" else " (scorer `complex`, width 4)"
+    assert f"A `{kind.split()[0]}` model{words} that completes" in model_card(run, name="mine", measured=None)
+
+
 @needs_benchmarks
 def test_train_and_evaluate_on_a_benchmark(cli: Cli, tmp_path: Path) -> None:
     root = ("--data-root", BENCHMARK_COPIES)
@@ -118,6 +131,7 @@ def test_train_and_evaluate_on_a_benchmark(cli: Cli, tmp_path: Path) -> None:
         "filter": "train+valid+test",
         "num_triples": 661,
         "num_entities": 135,
+        "known": "train",
     }
     assert without_seconds([result]) == without_seconds([parsed(cli("evaluate", run, "--json"))])
 
@@ -189,6 +203,27 @@ def test_a_filter_is_named_in_the_result_and_misspelt_ones_are_refused(cli: Cli,
     assert "tiny test, full ranking, realistic ties, filtered by test\n" in shown.out
     cli("evaluate", tiny_run.path, "--filter", "trian").refused("no split 'trian'", "train, valid, test")
     cli("evaluate", tiny_run.path, "--filter", ",").refused("no split to filter by is named", "train, valid, test")
+
+
+def test_a_model_may_know_other_splits_but_not_the_one_asked_about(
+    cli: Cli, tiny: Path, tiny_run: Run, tmp_path: Path
+) -> None:
+    walks = tmp_path / "walks"
+    assert cli("train", tiny, "--model", "ppr", "--out", walks).code == 0
+    run = Run.open(walks)
+    model, graph, all_known = run.load_model(), run.graph, run.graph.queries()
+    for known in (["train"], ["valid", "train"]):
+        result = parsed(cli("evaluate", walks, "--known", ",".join(known), "--json"))
+        ranks = rank_triples(model.bind(graph, known), graph, graph.triples("test"), known=all_known)
+        expected = outcomes(ranks).mean()
+        assert [result[name] for name in METRICS] == pytest.approx([expected[name] for name in METRICS])
+        assert result["protocol"]["known"] == "+".join(known)
+    shown = cli("evaluate", walks, "--known", "train,valid,train")
+    assert "filtered by train+valid+test, knowing train+valid\n" in shown.out
+    cli("evaluate", walks, "--known", "train,test").refused("split 'test' is asked about", "--known")
+    cli("evaluate", walks, "--known", "trian").refused("no split 'trian'", "train, valid, test")
+    cli("evaluate", walks, "--known", ",").refused("no split that the model knows")
+    cli("evaluate", tiny_run.path, "--known", "train,valid").refused("changes nothing", "Leave it out")
 
 
 def test_tie_policies_on_a_constant_model(cli: Cli, run_copy: Path) -> None:

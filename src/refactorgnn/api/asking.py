@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from refactorgnn.data.loading import load_graph
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, Ranking, evaluate_ranking
 from refactorgnn.evaluation.ranking import Ties
+from refactorgnn.models.base import LinkPredictor
 from refactorgnn.predict.explaining import Explanation
 from refactorgnn.predict.predictor import Answer, Predictor, Question
 from refactorgnn.predict.rules import RuleInWords, learned_rules
@@ -28,6 +30,7 @@ def evaluate(
     ranking: Ranking = "full",
     ties: Ties = "realistic",
     filter_splits: Sequence[str] | None = None,
+    known_splits: Sequence[str] = ("train",),
     seed: int = 0,
     confidence: bool = True,
     device: str = "cpu",
@@ -43,6 +46,7 @@ def evaluate(
         ranking: ``"full"``, ``"partial"`` or ``"partial-exact"``.
         ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
         filter_splits: Splits whose facts are not counted as mistakes; all if not given.
+        known_splits: Splits whose facts the model may use to answer; the one asked about cannot be among them.
         seed: The seed of the negatives and of the bootstrap.
         confidence: Whether to add bootstrap intervals.
         device: Where to compute.
@@ -64,8 +68,10 @@ def evaluate(
     model = run.load_model(device)
     target = run.graph if graph is None else _graph(graph, data_root, progress)
     target = target.with_relations(model.relation_names)
-    return evaluate_ranking(
-        model.bind(target),
+    known = tuple(dict.fromkeys(known_splits))
+    _check_known(known, split, model)
+    result = evaluate_ranking(
+        model.bind(target, known),
         target,
         split,
         ranking=ranking,
@@ -75,6 +81,20 @@ def evaluate(
         confidence=confidence,
         progress=progress,
     )
+    return replace(result, protocol=result.protocol | {"known": "+".join(known)})
+
+
+def _check_known(known: tuple[str, ...], split: str, model: LinkPredictor) -> None:
+    """Refuse what a model cannot know, or must not."""
+    if not known:
+        raise UserError("no split that the model knows is named: train is the usual one.")
+    if split in known:
+        raise UserError(f"split {split!r} is asked about and cannot be known: leave it out of --known.")
+    if known != ("train",) and not model.uses_facts:
+        raise UserError(
+            f"--known {','.join(known)} changes nothing: this model has learned the states of its entities and looks "
+            "at no facts when it is asked. Leave it out."
+        )
 
 
 def load_predictor(

@@ -67,6 +67,8 @@ class LinkPredictor(nn.Module, ABC):
 
     # Whether scores are probabilities, or confidences between 0 and 1, rather than logits.
     gives_probabilities: bool = False
+    # Whether an answer depends on the facts that a model is bound to; a table of states has learned all it will know.
+    uses_facts: bool = True
 
     def __init__(self, relations: Vocabulary) -> None:
         super().__init__()

@@ -44,6 +44,7 @@ class Ensemble(LinkPredictor):
                 )
         self.members = nn.ModuleList(members)
         self.weights = tuple(weights)
+        self.uses_facts = any(member.uses_facts for member in members)
 
     def bind(self, graph: KnowledgeGraph, message_splits: Sequence[str] = ("train",)) -> ConcatenatedScorer:
         """Bind every member to the graph."""

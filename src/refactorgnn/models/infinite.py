@@ -30,6 +30,7 @@ class InfiniteReFactorGNN(LinkPredictor):
         induced: Whether a mini-batch of edges sees its own entities only; see :meth:`ReFactorConv.cascade`.
     """
 
+    uses_facts = False
     states: Tensor
     sums: Tensor
 

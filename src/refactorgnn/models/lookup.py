@@ -37,6 +37,8 @@ class Lookup(LinkPredictor):
         seed: The seed of the initial states.
     """
 
+    uses_facts = False
+
     def __init__(
         self,
         entities: Vocabulary,

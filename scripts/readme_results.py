@@ -12,10 +12,11 @@ from statistics import fmean
 from refactorgnn.bench.page import duration
 from refactorgnn.bench.records import BenchRecord, load_bench_records
 from refactorgnn.bench.rivals import PUBLISHED
+from refactorgnn.reproduce.cells import Cell, Metric
 from refactorgnn.reproduce.goals import goals_by_table
 from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import load_records
-from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Cell, Metric
+from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- made by scripts/readme_results.py -->", "<!-- end -->"

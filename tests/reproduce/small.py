@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from refactorgnn.reproduce import recipe as recipe_module
+from refactorgnn.reproduce.cells import Column, Metric, Row
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import Record
-from refactorgnn.reproduce.tables import TABLES, Column, Metric, Row, Table
+from refactorgnn.reproduce.tables import TABLES, Table
 
 PAIR = Column("countries_part", "countries_part_ind")
 TABLE = Table(

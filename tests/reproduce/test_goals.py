@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from refactorgnn.reproduce.cells import Cell
 from refactorgnn.reproduce.goals import goal_lines, goals_by_table
 from refactorgnn.reproduce.records import Aggregate
-from refactorgnn.reproduce.tables import TABLES, Cell
+from refactorgnn.reproduce.tables import TABLES
 
 
 @pytest.mark.parametrize("name", ["inductive", "transductive"])

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from refactorgnn.reproduce import pages
+from refactorgnn.reproduce.cells import Cell
 from refactorgnn.reproduce.recipe import Recipe, RecipeRow
 from refactorgnn.reproduce.records import Record, load_records
-from refactorgnn.reproduce.tables import TABLES, Cell
+from refactorgnn.reproduce.tables import TABLES
 from tests.reproduce.small import fake_record
 
 RESULTS = Path(__file__).parent.parent.parent / "docs" / "results"

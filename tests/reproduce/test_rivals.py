@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refactorgnn.reproduce import pages
+from refactorgnn.reproduce.cells import rival_figures
 from refactorgnn.reproduce.cost_plot import COST_CAPTION, Box, CostPoint, boxes_beside
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.figures import cost_points
 from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import Record, load_records
-from refactorgnn.reproduce.tables import TABLES, rival_figures
+from refactorgnn.reproduce.tables import TABLES
 from refactorgnn.reproduce.work import Task, perform_together
 from tests.reproduce.small import PAIR, fake_record
 
@@ -44,7 +45,7 @@ def test_the_page_shows_accuracy_and_cost_of_each_rival() -> None:
     cells = [line.split(" | ")[5:7] for line in first[:7]]  # fb237_v1 and fb237_v2, after the four of WN18RR
     assert cells[0] == ["**0.370 (1 of 5)**<br>0.363", "**0.470 (1 of 5)**<br>0.433"]
     assert cells[2] == ["0.370 (1 of 5)<br>0.498", "0.470 (1 of 5)<br>0.778"]
-    assert [cell[0] for cell in cells[3:]] == ["3.0 (1 of 5)", "0.250 (1 of 5)", "1,234", "512 (1 of 5)"]
+    assert [cell[0] for cell in cells[3:]] == ["CPU 3.0 (1 of 5)", "CPU 0.250 (1 of 5)", "1,234", "CPU 512 (1 of 5)"]
     assert cells[6][1] == pages.MISSING  # its peak was shared
     assert rival_figures()["note"] in text
     (nbfnet, *_) = (line for line in text.splitlines() if line.startswith("| NBFNet"))

@@ -9,19 +9,11 @@ import pytest
 
 from refactorgnn.data.datasets import DATASETS
 from refactorgnn.errors import FileError
+from refactorgnn.reproduce.cells import Cell, Column, Metric, Published, Row, published, published_figures
+from refactorgnn.reproduce.pages import our_texts
 from refactorgnn.reproduce.recipe import RECIPES, Recipe, family_of
 from refactorgnn.reproduce.records import Aggregate
-from refactorgnn.reproduce.tables import (
-    NUM_SEEDS,
-    TABLES,
-    Cell,
-    Column,
-    Published,
-    Row,
-    has_cell,
-    published,
-    published_figures,
-)
+from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, has_cell
 from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config_files import ConfigFile
 from tests.benchmark_copies import BENCHMARK_COPIES
@@ -192,6 +184,28 @@ def test_cells_are_of_the_seeds_that_there_are(recipe: Recipe) -> None:
     assert cells["gain"] == Aggregate(pytest.approx(0.25), pytest.approx(0.3 / 2**0.5), 2)
     assert cells["both"] is None
     assert all(cell.ours is None or cell.ours.n == 1 for cell in TABLE.cells(recipe, records, 1))
+
+
+def test_no_mean_is_taken_over_seconds_of_a_gpu_and_of_a_cpu(recipe: Recipe) -> None:
+    records = []
+    for seed, (seconds, gpu) in enumerate([(1.0, "one"), (60.0, None), (3.0, "other")]):
+        stamp = {"commit": "c0ffee", "hardware": {"cpu": "abacus", "threads": 1} | ({"gpu": gpu} if gpu else {})}
+        training = {"seconds": seconds, "num_parameters": 7, "trained_with": stamp}
+        one = recipe.experiment("noise", PAIR.dataset, PAIR.graph, seed)
+        costs = {"inference_seconds": seconds / 2} if gpu else {}
+        records.append([fake_record(one, 0.5, training=training, evaluated_with=stamp, costs=costs)])
+    row, seconds_of = Row("noise"), Metric("training seconds", "training", "seconds")
+    cell = Cell.measured(row, PAIR, seconds_of, records)
+    on_gpu = Aggregate(2.0, pytest.approx(2**0.5), 2)
+    assert cell.by_machine == {"GPU": on_gpu, "CPU": Aggregate(60.0, None, 1)}
+    assert cell.ours == on_gpu
+    assert our_texts(cell, 3) == ["GPU 2.0 ± 1.4 (2 of 3)", "CPU 60.0 (1 of 3)"]
+    asked = Cell.measured(row, PAIR, Metric("inference seconds", "costs", "inference_seconds"), records)
+    assert our_texts(asked, 2) == ["GPU 1.0 ± 0.7"]
+    assert our_texts(Cell.measured(row, PAIR, seconds_of, []), 3) == ["–"]
+    for metric in (Metric("MRR", "full", "mrr"), Metric("parameters", "training", "num_parameters")):
+        assert Cell.measured(row, PAIR, metric, records).by_machine == {}
+        assert Cell.measured(row, PAIR, metric, records).ours.n == 3
 
 
 def test_shortfall() -> None:

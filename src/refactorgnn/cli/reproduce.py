@@ -12,7 +12,7 @@ from refactorgnn import api
 from refactorgnn.cli.model import AsJson, DataRoot
 from refactorgnn.cli.output import names_in, print_json, print_table, say
 from refactorgnn.errors import UserError
-from refactorgnn.reproduce.pages import our_text, published_text
+from refactorgnn.reproduce.pages import our_texts, published_text
 from refactorgnn.reproduce.recipe import RECIPES
 from refactorgnn.reproduce.reproduction import Reproduction
 from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
@@ -133,7 +133,7 @@ def _print(result: Reproduction) -> None:
                 for column in group:
                     cell = cells.get((name, column))
                     paper = "" if cell is None or cell.published is None else published_text(cell.published)
-                    line += ["" if cell is None else our_text(cell.ours, metric, result.num_seeds), paper]
+                    line += ["" if cell is None else ", ".join(our_texts(cell, result.num_seeds)), paper]
                 lines.append(line)
             headings = [heading for column in group for heading in (column.name, "paper")]
             print_table(f"{result.table.title}, {metric.title}, recipe {result.recipe.name}", ["", *headings], lines)

@@ -18,8 +18,8 @@ _OURS, _THEIRS = "#D55E00", "#555555"
 _POINTS = 8.0  # the size of a name
 COST_CAPTION = (
     "Test MRR, full ranking, against what it costs to train a system and to keep it: means over the pairs of a family, "
-    "by recipe `best` where it has all of them, else by `paper`. ReFactor GNNs are in colour. Seconds are those of the "
-    "machine that a run had, a GPU or one thread of a CPU."
+    "by recipe `best` where it has all of them, else by `paper`. ReFactor GNNs are in colour. Seconds are those of a "
+    "GPU or of one thread of a CPU, whichever more of a system's seeds had."
 )
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, cast
 
+from refactorgnn.reproduce.cells import Cell
 from refactorgnn.reproduce.cost_plot import COST_CAPTION, CostPoint, draw_costs
 from refactorgnn.reproduce.plots import DepthPoint, draw_depth
 from refactorgnn.reproduce.recipe import family_of
-from refactorgnn.reproduce.tables import Cell
 
 _DEPTH_ROW = re.compile(r"(GAT|ReFactorGNN)\((\d+)\)")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from refactorgnn.reproduce.tables import Cell, Metric, Table
+from refactorgnn.reproduce.cells import Cell, Metric
+from refactorgnn.reproduce.tables import Table
 
 _FILE = Path(__file__).with_name("goals.json")
 _MISSING = "–"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from refactorgnn.reproduce.cells import Cell, Metric, Published, Row
 from refactorgnn.reproduce.costs import Cost, used_records
 from refactorgnn.reproduce.figures import RECIPE_FIGURES, TABLE_FIGURES
 from refactorgnn.reproduce.goals import goal_lines
 from refactorgnn.reproduce.recipe import RECIPES, Recipe
 from refactorgnn.reproduce.records import Aggregate, Record
-from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Cell, Metric, Published, Row, Table
+from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, Table
 from refactorgnn.storage import write_text
 
 MISSING = "–"
@@ -153,17 +154,21 @@ def _rivals(table: Table, metric: Metric, measured: Set[str]) -> list[str]:
 def _cell(cell: Cell | None, num_seeds: int) -> str:
     if cell is None:
         return ""
-    ours = our_text(cell.ours, cell.metric, num_seeds)
+    ours = "<br>".join(our_texts(cell, num_seeds))
     if cell.published is None:
         return ours
     is_reached = cell.ours is not None and cell.shortfall is None
     return f"{f'**{ours}**' if is_reached else ours}<br>{published_text(cell.published)}"
 
 
-def our_text(ours: Aggregate | None, metric: Metric, num_seeds: int) -> str:
-    """Our figure, with the number of seeds where it is not of all of them."""
-    if ours is None:
-        return MISSING
+def our_texts(cell: Cell, num_seeds: int) -> list[str]:
+    """Our figure, with the number of seeds where it is not of all of them; one for each kind of machine that counts."""
+    if cell.by_machine:
+        return [f"{name} {_text(ours, cell.metric, num_seeds)}" for name, ours in cell.by_machine.items()]
+    return [MISSING if cell.ours is None else _text(cell.ours, cell.metric, num_seeds)]
+
+
+def _text(ours: Aggregate, metric: Metric, num_seeds: int) -> str:
     if metric.name == "num_parameters":
         return f"{ours.mean:,.0f}"
     digits = 3 if metric.is_score or ours.mean < 1 else 1 if ours.mean < 100 else 0

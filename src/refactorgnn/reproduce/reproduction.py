@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from refactorgnn.errors import UserError
+from refactorgnn.reproduce.cells import Cell
 from refactorgnn.reproduce.costs import Cost, used_records
 from refactorgnn.reproduce.pages import write_pages
 from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import FOLDER, load_records
 from refactorgnn.reproduce.runner import Failure, run_experiments
-from refactorgnn.reproduce.tables import NUM_SEEDS, Cell, Table, find_table
+from refactorgnn.reproduce.tables import NUM_SEEDS, Table, find_table
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Reproduction:
                     "metric": cell.metric.title,
                     "ours": None if cell.ours is None else asdict(cell.ours),
                     "published": None if cell.published is None else asdict(cell.published),
+                    "by_machine": {name: asdict(one) for name, one in cell.by_machine.items()},
                 }
                 for cell in self.cells
             ],

@@ -1,144 +1,19 @@
-"""The tables of the paper: their rows, their datasets, what is measured, and the published figures."""
+"""The tables of the paper: their rows, their datasets, and what is measured."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
 
 from refactorgnn.errors import UserError, unknown_name
+from refactorgnn.reproduce.cells import Cell, Column, Metric, Row, rival_figures
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.recipe import Recipe
-from refactorgnn.reproduce.records import Aggregate, Record
+from refactorgnn.reproduce.records import Record
 
 PAIRS = tuple(f"{family}_v{version}" for family in ("WN18RR", "fb237", "nell") for version in (1, 2, 3, 4))
 DEPTHS = (1, 3, 6, 9)
 NUM_SEEDS = 5  # as in the paper
-
-
-@cache
-def published_figures() -> dict[str, Any]:
-    """The figures of the paper, as they are in ``published.json``."""
-    content: dict[str, Any] = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
-    return content
-
-
-@cache
-def rival_figures() -> dict[str, Any]:
-    """Figures of other papers that the paper does not quote, with their source, from ``published_rivals.json``."""
-    content: dict[str, Any] = json.loads((Path(__file__).parent / "published_rivals.json").read_text(encoding="utf-8"))
-    return content
-
-
-@dataclass(frozen=True)
-class Published:
-    """A figure of the paper, with the standard deviation where it gives one."""
-
-    mean: float
-    std: float | None = None
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What a table shows of a record.
-
-    Args:
-        title: What to call it.
-        part: The part of the record that it is in.
-        name: What it is called there.
-        published: Where ``published.json`` or ``published_rivals.json`` has figures; None: nowhere.
-    """
-
-    title: str
-    part: Literal["full", "partial", "partial_exact", "training", "costs"]
-    name: str
-    published: str | None = None
-
-    @property
-    def is_score(self) -> bool:
-        """Whether it tells how good answers are, not what they cost."""
-        return self.part not in ("training", "costs")
-
-    def of(self, record: Record) -> float | None:
-        """The figure of one record; None if it was not measured when the record was made."""
-        figure = (getattr(record, self.part) or {}).get(self.name)
-        return None if figure is None else float(figure)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: what is trained on, the graph that is asked about (None: the same), and a title of its own."""
-
-    dataset: str
-    graph: str | None = None
-    title: str = ""
-
-    @property
-    def name(self) -> str:
-        """What stands over the column."""
-        if self.title:
-            return self.title
-        return self.dataset if self.graph in (None, f"{self.dataset}_ind") else f"{self.dataset} → {self.graph}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a table.
-
-    Args:
-        name: Its name, in the paper's words.
-        of: The row of the recipe that is measured; the row's own name if not given.
-        minus: A second row of the recipe, seed by seed subtracted from the first.
-        published: The path to its figures below a metric's; the row's name if not given.
-        best_of: Several published rows instead, the best of which stands in each column.
-        seen_only: Whether the model knows the entities of its training graph only.
-    """
-
-    name: str
-    of: str | None = None
-    minus: str | None = None
-    published: tuple[str, ...] = ()
-    best_of: tuple[str, ...] = ()
-    seen_only: bool = False
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """The rows of the recipe that must be measured."""
-        return (self.of or self.name, self.minus) if self.minus else (self.of or self.name,)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell: what was measured, and what the paper says.
-
-    Args:
-        row: The row.
-        column: The column.
-        metric: What is measured.
-        ours: Mean, standard deviation and number of the seeds that have been measured; None if none has.
-        published: The paper's figure, if there is one.
-    """
-
-    row: Row
-    column: Column
-    metric: Metric
-    ours: Aggregate | None
-    published: Published | None
-
-    @classmethod
-    def published_only(cls, row: Row, column: Column, metric: Metric) -> Cell:
-        """A cell of a row that is not measured."""
-        return cls(row, column, metric, None, published(metric, row, column))
-
-    @property
-    def shortfall(self) -> float | None:
-        """By how much ours is below the paper's; None if one is missing or ours is not below."""
-        if self.ours is None or self.published is None or self.ours.mean >= self.published.mean:
-            return None
-        return self.published.mean - self.ours.mean
 
 
 @dataclass(frozen=True)
@@ -208,9 +83,7 @@ class Table:
             for column in self.columns:
                 if has_cell(row, column):
                     seeds = _by_seed(row, column, recipe, records, num_seeds)
-                    found += [
-                        Cell(row, column, metric, *_figures(metric, row, column, seeds)) for metric in self.metrics
-                    ]
+                    found += [Cell.measured(row, column, metric, seeds) for metric in self.metrics]
         return found
 
 
@@ -226,34 +99,9 @@ def _by_seed(
     return seeds
 
 
-def _figures(
-    metric: Metric, row: Row, column: Column, seeds: list[list[Record]]
-) -> tuple[Aggregate | None, Published | None]:
-    found = [[metric.of(record) for record in records] for records in seeds]
-    whole = [[value for value in values if value is not None] for values in found if None not in values]
-    return Aggregate.of(first - sum(others) for first, *others in whole), published(metric, row, column)
-
-
 def has_cell(row: Row, column: Column) -> bool:
     """Whether the model of a row can be asked about the graph of a column."""
     return column.graph is None or not row.seen_only
-
-
-def published(metric: Metric, row: Row, column: Column) -> Published | None:
-    """The paper's figure, or None where it has none."""
-    if metric.published is None:
-        return None
-    if row.best_of:
-        several = [published(metric, Row(name), column) for name in row.best_of]
-        return max((one for one in several if one is not None), key=lambda one: one.mean, default=None)
-    found: Any = (published_figures() | rival_figures())[metric.published]
-    for step in row.published or (row.name,):
-        found = found.get(step) if found is not None else None
-    if isinstance(found, dict) and "mean" not in found:  # by dataset
-        found = found.get(column.dataset)
-    if found is None:
-        return None
-    return Published(found["mean"], found.get("std")) if isinstance(found, dict) else Published(found)
 
 
 def find_table(name: str) -> Table:
@@ -376,8 +224,8 @@ _ALL = (
         "Rivals, live",
         f"{_INDUCTIVE_PROTOCOL} Partial ranking: against 49 negatives, drawn with the seed of the run. Training "
         "seconds include validation; inference seconds are those of binding the model to the unseen graph and of the "
-        "full ranking, both of the machine that a run had, a GPU or a thread of a CPU, which its record names; a "
-        "parameter of RuleN is a rule; peak memory is of the whole process (on a GPU: of tensors). "
+        "full ranking. What runs on a GPU and what runs on one thread of a CPU have cost stands apart; records name "
+        "the machines. A parameter of RuleN is a rule; peak memory is of the whole process (on a GPU: of tensors). "
         "`PPR (range first)` ranks entities seen as objects of the relation before the others; `PPR (consistent)` "
         "leaves out entities whose links to the subject exclude the relation. DistMult and ComplEx with a table of "
         "entities know none of those asked about: `No Pretrain` is what they come to here, and their own figures are "

@@ -71,16 +71,19 @@ def test_the_plot_is_drawn_from_records(tmp_path: Path) -> None:
 def test_a_point_is_the_mean_over_a_family_by_the_recipe_that_has_all_of_it() -> None:
     records = rival_records()
     cells = {name: TABLE.cells(Recipe.load(name), records, 5) for name in ("paper", "best")}
-    assert cost_points(cells) == [CostPoint("RuleN", "fb237", pytest.approx(0.42), 3.0, 1234)]
+    assert cost_points(cells) == [CostPoint("RuleN", "fb237", "CPU", pytest.approx(0.42), 3.0, 1234)]
     one = Recipe.load("best").experiment("best [R]", "fb237_v2", "fb237_v2_ind", 0)
     partly = records | {one.key: fake_record(one, 0.5)}
     cells = {name: TABLE.cells(Recipe.load(name), partly, 5) for name in ("paper", "best")}
     assert [point.system for point in cost_points(cells)] == ["RuleN"]
     other = Recipe.load("best").experiment("best [R]", "fb237_v1", "fb237_v1_ind", 0)
-    wholly = partly | {other.key: fake_record(other, 0.3)}
+    on_gpu = {"commit": "c0ffee", "hardware": {"gpu": "one"}}
+    training = fake_record(other, 0.3).training | {"seconds": 1.0, "trained_with": on_gpu}
+    wholly = partly | {other.key: fake_record(other, 0.3, training=training)}
     cells = {name: TABLE.cells(Recipe.load(name), wholly, 5) for name in ("paper", "best")}
     ours = cost_points(cells)[-1]
     assert (ours.system, ours.mrr, ours.is_ours) == ("best [R]", pytest.approx(0.4), True)
+    assert (ours.machine, ours.seconds) == ("both", 2.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 300), st.floats(0, 200)), min_size=1, max_size=12))

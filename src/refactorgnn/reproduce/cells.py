@@ -152,6 +152,11 @@ class Cell:
         return cls(row, column, metric, None, published(metric, row, column))
 
     @property
+    def machine(self) -> str | None:
+        """The kind of machine that ``ours`` is of, if that matters."""
+        return next((name for name, found in self.by_machine.items() if found is self.ours), None)
+
+    @property
     def shortfall(self) -> float | None:
         """By how much ours is below the paper's; None if one is missing or ours is not below."""
         if self.ours is None or self.published is None or self.ours.mean >= self.published.mean:

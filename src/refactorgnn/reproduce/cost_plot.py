@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 10.0, 3.6  # inches, of a row
 _OURS, _THEIRS = "#D55E00", "#555555"
 _POINTS = 8.0  # the size of a name
+_MARKERS = {"GPU": "o", "CPU": "s", "both": "D"}
 COST_CAPTION = (
     "Test MRR, full ranking, against what it costs to train a system and to keep it: means over the pairs of a family, "
-    "by recipe `best` where it has all of them, else by `paper`. ReFactor GNNs are in colour. Seconds are those of a "
-    "GPU or of one thread of a CPU, whichever more of a system's seeds had."
+    "by recipe `best` where it has all of them, else by `paper`. ReFactor GNNs are in colour. Round: trained on a "
+    "GPU; square: on one thread of a CPU; diamond: on a GPU for some of the pairs. Seconds of different machines do "
+    "not compare."
 )
 
 
@@ -30,6 +32,7 @@ class CostPoint:
     Args:
         system: The system.
         family: The datasets.
+        machine: What the seconds are of: ``"GPU"``, ``"CPU"``, or ``"both"``, each for some of the datasets.
         mrr: The test MRR.
         seconds: Of training.
         num_parameters: The number of learned numbers.
@@ -37,6 +40,7 @@ class CostPoint:
 
     system: str
     family: str
+    machine: str
     mrr: float
     seconds: float
     num_parameters: float
@@ -106,7 +110,8 @@ def _draw_points(axes: Axes, points: Sequence[CostPoint], places: Sequence[float
 
     for point, place in zip(points, places, strict=True):
         colour, fill = (_OURS, _OURS) if point.is_ours else (_THEIRS, "white")
-        axes.plot(place, point.mrr, marker="o", markersize=6, linestyle="none", color=colour, markerfacecolor=fill)
+        marker = _MARKERS[point.machine]
+        axes.plot(place, point.mrr, marker=marker, markersize=6, linestyle="none", color=colour, markerfacecolor=fill)
     axes.set_xscale("log")
     axes.margins(x=0.16, y=0.08)  # room for the names
     axes.xaxis.set_major_locator(LogLocator(base=10))

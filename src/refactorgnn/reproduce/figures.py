@@ -57,17 +57,29 @@ def cost_points(cells: Mapping[str, Sequence[Cell]]) -> list[CostPoint]:
     found: dict[tuple[str, str], CostPoint] = {}
     measured = {cell.column.dataset for there in cells.values() for cell in there if cell.ours}
     for there in cells.values():
-        figures = {(cell.row.name, cell.column.dataset, cell.metric.name): cell.ours for cell in there}
+        by_place = {(cell.row.name, cell.column.dataset, cell.metric.name): cell for cell in there if cell.ours}
         for system in dict.fromkeys(cell.row.name for cell in there):
             for family in dict.fromkeys(map(family_of, sorted(measured))):
                 datasets = [dataset for dataset in measured if family_of(dataset) == family]
-                means = [
-                    [ours.mean for dataset in datasets if (ours := figures.get((system, dataset, metric)))]
-                    for metric in ("mrr", "seconds", "num_parameters")
-                ]
-                if all(len(values) == len(datasets) for values in means):
-                    found[system, family] = CostPoint(system, family, *map(fmean, means))
+                point = _cost_point(system, family, datasets, by_place)
+                if point is not None:
+                    found[system, family] = point
     return sorted(found.values(), key=lambda point: point.family)
+
+
+def _cost_point(
+    system: str, family: str, datasets: Sequence[str], cells: Mapping[tuple[str, str, str], Cell]
+) -> CostPoint | None:
+    """The means over some datasets; None if one of them has not been measured."""
+    columns = [
+        [cell for dataset in datasets if (cell := cells.get((system, dataset, metric)))]
+        for metric in ("mrr", "seconds", "num_parameters")
+    ]
+    if any(len(column) < len(datasets) for column in columns):
+        return None
+    machines = {cell.machine for cell in columns[1]}
+    means = (fmean(cell.ours.mean for cell in column if cell.ours) for column in columns)
+    return CostPoint(system, family, str(machines.pop()) if len(machines) == 1 else "both", *means)
 
 
 # Called with the cells of a recipe and a path without an ending, each writes that path with .svg and with .png.

@@ -10,7 +10,7 @@ import torch
 import refactorgnn
 from refactorgnn import UserError
 from refactorgnn.models.rivals.linked_pairs import excluding
-from refactorgnn.models.rivals.ppr import PersonalisedPageRank
+from refactorgnn.models.rivals.ppr import PageRankScorer, PersonalisedPageRank
 from tests.models.rivals.brute_force import NUM_RELATIONS, random_graph
 
 
@@ -35,7 +35,8 @@ def test_probabilities_are_those_of_a_linear_solve(restart: float) -> None:
     ours = bound.probabilities(torch.arange(graph.num_entities))
     torch.testing.assert_close(ours, solved(restart), rtol=0, atol=1e-8)
     torch.testing.assert_close(ours.sum(1), torch.ones(graph.num_entities).double(), rtol=0, atol=1e-12)
-    assert ours[-1, -1] == 1  # an entity without facts
+    assert float(ours[-1, -1]) == pytest.approx(1, abs=1e-12)  # an entity without facts
+    assert bool((ours >= 0).all())
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
@@ -44,6 +45,19 @@ def test_the_tolerance_is_kept(tolerance: float) -> None:
     bound = PersonalisedPageRank(graph.relations, tolerance=tolerance).bind(graph)
     errors = (bound.probabilities(torch.arange(graph.num_entities)) - solved(0.15)).abs().sum(1)
     assert 0 < float(errors.max()) <= tolerance
+
+
+def test_fewer_steps_than_a_walker_makes_are_enough() -> None:
+    """A path of 40 entities."""
+    steps = torch.column_stack([torch.arange(39), torch.arange(1, 40)])
+    edges = torch.cat([steps, steps.flip(1)])
+    bound, exact = (PageRankScorer(edges, 40, 0.15, tolerance) for tolerance in (1e-6, 1e-14))
+    everyone = torch.arange(40)
+    errors = (bound.probabilities(everyone) - exact.probabilities(everyone)).abs().sum(1)
+    assert 1e-9 < float(errors.max()) <= 1e-6
+    assert bound.num_steps < 35  # steps of the walk itself: log(2e6) / -log(0.85) = 90
+    one_by_one = torch.cat([bound.probabilities(everyone[[number]]) for number in range(40)])
+    torch.testing.assert_close(one_by_one, bound.probabilities(everyone), rtol=0, atol=1e-15)
 
 
 def test_scores_are_blind_to_the_relation_unless_its_range_comes_first() -> None:

@@ -220,6 +220,7 @@ def test_a_model_may_know_other_splits_but_not_the_one_asked_about(
         assert result["protocol"]["known"] == "+".join(known)
     shown = cli("evaluate", walks, "--known", "train,valid,train")
     assert "filtered by train+valid+test, knowing train+valid\n" in shown.out
+    assert parsed(cli("evaluate", walks, "--split", "train", "--json"))["protocol"]["known"] == "train"
     cli("evaluate", walks, "--known", "train,test").refused("split 'test' is asked about", "--known")
     cli("evaluate", walks, "--known", "trian").refused("no split 'trian'", "train, valid, test")
     cli("evaluate", walks, "--known", ",").refused("no split that the model knows")

@@ -46,7 +46,7 @@ def evaluate(
         ranking: ``"full"``, ``"partial"`` or ``"partial-exact"``.
         ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
         filter_splits: Splits whose facts are not counted as mistakes; all if not given.
-        known_splits: Splits whose facts the model may use to answer; the one asked about cannot be among them.
+        known_splits: Splits whose facts the model may use to answer; another than train cannot be asked about as well.
         seed: The seed of the negatives and of the bootstrap.
         confidence: Whether to add bootstrap intervals.
         device: Where to compute.
@@ -88,9 +88,11 @@ def _check_known(known: tuple[str, ...], split: str, model: LinkPredictor) -> No
     """Refuse what a model cannot know, or must not."""
     if not known:
         raise UserError("no split that the model knows is named: train is the usual one.")
+    if known == ("train",):  # as usual; how well the training facts are remembered may be asked, too
+        return
     if split in known:
         raise UserError(f"split {split!r} is asked about and cannot be known: leave it out of --known.")
-    if known != ("train",) and not model.uses_facts:
+    if not model.uses_facts:
         raise UserError(
             f"--known {','.join(known)} changes nothing: this model has learned the states of its entities and looks "
             "at no facts when it is asked. Leave it out."

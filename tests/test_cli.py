@@ -225,6 +225,11 @@ def test_a_model_may_know_other_splits_but_not_the_one_asked_about(
     cli("evaluate", walks, "--known", "trian").refused("no split 'trian'", "train, valid, test")
     cli("evaluate", walks, "--known", ",").refused("no split that the model knows")
     cli("evaluate", tiny_run.path, "--known", "train,valid").refused("changes nothing", "Leave it out")
+    for features, is_refused in (("random", True), ("signature+random", False)):
+        untrained = tmp_path / features
+        settings = ("--model", "no-pretrain", "--features", features, "--dim", "4")
+        assert cli("train", tiny, *settings, "--out", untrained).code == 0
+        assert cli("evaluate", untrained, "--known", "train,valid").code == (2 if is_refused else 0)
 
 
 def test_tie_policies_on_a_constant_model(cli: Cli, run_copy: Path) -> None:

@@ -94,8 +94,7 @@ def _check_known(known: tuple[str, ...], split: str, model: LinkPredictor) -> No
         raise UserError(f"split {split!r} is asked about and cannot be known: leave it out of --known.")
     if not model.uses_facts:
         raise UserError(
-            f"--known {','.join(known)} changes nothing: this model has learned the states of its entities and looks "
-            "at no facts when it is asked. Leave it out."
+            f"--known {','.join(known)} changes nothing: this model looks at no facts when it is asked. Leave it out."
         )
 
 

@@ -9,8 +9,7 @@ import yaml
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation
 from refactorgnn.runs import Run
-from refactorgnn.training.config import TrainConfig
-from refactorgnn.training.ensemble_config import EnsembleConfig
+from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
 
 _SHOWN = ("mrr", "hits@1", "hits@3", "hits@10")
 _NAMES = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10"}
@@ -55,7 +54,7 @@ def _result(run: Run, measured: Evaluation | None) -> dict[str, Any] | None:
     }
 
 
-def _make(config: TrainConfig | EnsembleConfig) -> str:
+def _make(config: RunConfig) -> str:
     """Scorer and width, if they mean something for such a model."""
     about = {"scorer": f"scorer `{config.scorer}`", "dim": f"width {config.dim}"}
     words = [text for setting, text in about.items() if setting not in config.unused]

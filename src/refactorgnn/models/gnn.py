@@ -19,7 +19,7 @@ from refactorgnn.errors import UserError
 from refactorgnn.models.base import initial_relations
 from refactorgnn.models.basis_conv import BasisConv
 from refactorgnn.models.encoder import StateEncoder
-from refactorgnn.models.features import Features
+from refactorgnn.models.features import Features, SignatureFeatures
 from refactorgnn.scorers import make_scorer
 from refactorgnn.seeds import LAYERS, combined_seed
 
@@ -101,6 +101,7 @@ class NoPretrain(_Baseline):
     ) -> None:
         super().__init__(relations, features, scorer, dim, num_draws, init_scale, seed)
         self.requires_grad_(False)
+        self.uses_facts = any(isinstance(part, SignatureFeatures) for part in features.modules())
 
     def propagate(self, states: Tensor, queries: QueryIndex) -> Tensor:
         """The features, as they are."""

@@ -28,6 +28,8 @@ from refactorgnn.ops.processor import multiplies_as_is, product_library
 
 # Bytes of |V|-wide temporaries that one call may hold, whatever the number of queries, on a CPU and on a GPU.
 DEFAULT_MEMORY_BUDGET = 128 * 2**20
+# What stays in a CPU's cache between two passes.
+_CACHED_BYTES = 8 * 2**20
 GPU_MEMORY_BUDGET = 432 * 2**20
 # Rows beyond which a matrix product gains nothing from a longer chunk, whose scores then leave the caches between one
 # pass and the next; on a GPU that is far beyond any budget.
@@ -45,6 +47,12 @@ def memory_budget_on(device: torch.device, memory_budget: int | None) -> int:
     if memory_budget is not None:
         return memory_budget
     return GPU_MEMORY_BUDGET if device.type == "cuda" else DEFAULT_MEMORY_BUDGET
+
+
+def cached_budget_on(device: torch.device, memory_budget: int | None) -> int:
+    """As :func:`memory_budget_on`, on a CPU no more than its cache holds: for many passes over the same numbers."""
+    budget = memory_budget_on(device, memory_budget)
+    return min(budget, _CACHED_BYTES) if device.type == "cpu" else budget
 
 
 def rows_within(

@@ -25,15 +25,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from refactorgnn.ops import passes
-from refactorgnn.ops.chunked import chunks, memory_budget_on
+from refactorgnn.ops.chunked import cached_budget_on, chunks, memory_budget_on
 from refactorgnn.ops.edges import TARGET_SIZE, TypedEdges
 
 # Below it a variance counts as none: the root of 0 has no derivative.
 LEAST_VARIANCE = 1e-6
 # Tensors as large as a chunk's messages that are alive at once, backwards, where there are more of them.
 _EDGE_BUFFERS = 12
-# Messages of a chunk that stay in a CPU's cache are reduced twice as fast as those of a large one.
-_CACHED_BYTES = 8 * 2**20
 
 
 def principal_aggregates(
@@ -183,8 +181,8 @@ def _blocks(states: Tensor, edges: TypedEdges, memory_budget: int | None) -> Ite
     budget = memory_budget_on(states.device, memory_budget)
     numbers = _EDGE_BUFFERS * dim * states.element_size()
     together = max(1, min(num_questions, budget // numbers // (edges.most_degree + TARGET_SIZE)))
-    if states.device.type == "cpu":
-        budget = min(budget, _CACHED_BYTES)
+    # Messages that stay in the cache are reduced twice as fast as those of a large chunk.
+    budget = cached_budget_on(states.device, memory_budget)
     made = [
         _Chunk(targets, edges.sources[part], edges.types[part])
         for targets, part in edges.chunks(max(1, budget // numbers // together))

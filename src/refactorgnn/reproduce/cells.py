@@ -140,9 +140,11 @@ class Cell:
         beside = published(metric, row, column)
         if not metric.depends_on_machine:
             return cls(row, column, metric, _aggregate(metric, seeds), beside)
-        machines = sorted({metric.machine_of(records[0]) for records in seeds}, reverse=True)
-        grouped = {name: [records for records in seeds if metric.machine_of(records[0]) == name] for name in machines}
-        by_machine = {name: found for name in machines if (found := _aggregate(metric, grouped[name]))}
+        by_machine = {}
+        for machine in ("GPU", "CPU"):
+            there = [records for records in seeds if metric.machine_of(records[0]) == machine]
+            if found := _aggregate(metric, there):
+                by_machine[machine] = found
         ours = max(by_machine.values(), key=lambda found: found.n, default=None)
         return cls(row, column, metric, ours, beside, by_machine)
 

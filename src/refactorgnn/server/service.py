@@ -23,7 +23,7 @@ from refactorgnn.predict.growing import Added, Facts, Mode
 from refactorgnn.predict.predictor import Predictor
 from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.server.name_search import Found, NameIndex
-from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig
+from refactorgnn.training.ensemble_config import EnsembleConfig, RunConfig, setting_of
 
 WRITES_OFF = "this server takes no new entities: start it with --allow-writes."
 _TOKEN_BYTES = 32
@@ -117,7 +117,8 @@ class PredictorService:
             },
             "model": {
                 "name": type(predictor.model).__name__ if config is None else config.model,
-                **{name: _setting(config, name) for name in ("scorer", "dim")},
+                "scorer": None if config is None else setting_of(config, "scorer"),
+                "dim": None if config is None else setting_of(config, "dim"),
                 "num_parameters": predictor.model.num_parameters,
                 "settings": {} if config is None else _public_settings(config),
             },
@@ -147,11 +148,6 @@ def _public_settings(config: RunConfig) -> dict[str, Any]:
         members = [{"weight": one.weight, "settings": _public_settings(one.settings)} for one in config.members]
         return {"model": config.model, "members": members}
     return config.model_dump(mode="json", exclude={*CIRCUMSTANCES, *config.unused})
-
-
-def _setting(config: RunConfig | None, name: str) -> Any:
-    """A setting, or None if it says nothing of such a model."""
-    return None if config is None or name in config.unused else getattr(config, name)
 
 
 class _Snapshot:

@@ -72,6 +72,11 @@ class EnsembleConfig(BaseModel):
 RunConfig: TypeAlias = TrainConfig | EnsembleConfig
 
 
+def setting_of(config: RunConfig, name: str) -> Any:
+    """A setting, or None if it has no meaning for such a model."""
+    return None if name in config.unused else getattr(config, name)
+
+
 def read_config(path: Path) -> RunConfig:
     """The settings of a run folder."""
     return config_from(read_mapping(path, remedy="restore it or train again"), path)

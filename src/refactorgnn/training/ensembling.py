@@ -15,7 +15,7 @@ from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.ensemble import Ensemble, bind_for_logits, check_weights
 from refactorgnn.provenance import provenance
 from refactorgnn.runs import Run
-from refactorgnn.training.ensemble_config import EnsembleConfig, MemberConfig
+from refactorgnn.training.ensemble_config import EnsembleConfig, MemberConfig, setting_of
 from refactorgnn.training.member_choice import DEFAULT_ROUNDS, Choice, choose_weights, measure_weights
 from refactorgnn.training.validation import graph_to_validate_on
 
@@ -81,7 +81,7 @@ def _about_candidates(runs: Sequence[Run], choice: Choice) -> list[dict[str, Any
     return [
         {"run": str(run.path), "weight": weight, "valid_mrr": mrr}
         | {key: run.sidecar.get(key) for key in kept}
-        | {"scorer": None if "scorer" in run.train_config.unused else run.train_config.scorer}
+        | {"scorer": setting_of(run.config, "scorer")}
         for run, weight, mrr in zip(runs, choice.weights, choice.member_mrrs, strict=True)
     ]
 

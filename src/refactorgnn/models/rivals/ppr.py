@@ -14,15 +14,13 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.rivals.linked_pairs import LinkedPairs
-from refactorgnn.ops.chunked import rows_within
+from refactorgnn.ops.chunked import cached_budget_on, rows_within
 
 RelationRange = Literal["any", "first"]
 Neighbours = Literal["any", "consistent"]
 # The probabilities of a batch at three steps.
 _BUFFERS = 3
 _BYTES = 8
-# Those of a batch stay in a CPU's cache.
-_CACHED_BYTES = 8 * 2**20
 
 
 class PersonalisedPageRank(LinkPredictor):
@@ -144,9 +142,8 @@ class PageRankScorer:
     def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """Shape ``(num_questions, num_entities)``, float64."""
         different, which = torch.unique(subjects, return_inverse=True)
-        rows = rows_within(
-            _CACHED_BYTES if self.device.type == "cpu" else None, self.num_entities, _BUFFERS, _BYTES, self.device
-        )
+        budget = cached_budget_on(self.device, None)
+        rows = rows_within(budget, self.num_entities, _BUFFERS, _BYTES, self.device)
         parts = [self.probabilities(part) for part in different.split(rows)]
         scores = torch.cat(parts)[which] if parts else subjects.new_zeros(0, self.num_entities).double()
         scores[torch.arange(len(subjects), device=self.device), subjects] = 0.0

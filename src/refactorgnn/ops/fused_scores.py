@@ -43,6 +43,9 @@ _MARGIN = 40
 _ANSWERS = 2_048
 # Sums of tiles that a warp of 32 threads adds up.
 _PER_WARP = 512
+# Candidates whose scores are made at a time where a row is done again, by a warp: more, and registers run out, also
+# of the rows that are not.
+_LANES = 32
 # The largest sum of a row that was well placed.
 _LARGEST = 2.0**60
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -124,7 +127,7 @@ def exponentials(queries: Tensor, keys: Tensor, num_real: int, rows: Rows, *, ou
         num_tiles,
         _LARGEST,
         tiles,
-        _TILE,
+        _LANES,
         _DEPTH,
         triton.next_power_of_2(dim),
         num_warps=min(8, max(1, tiles // _PER_WARP)),

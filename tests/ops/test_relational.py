@@ -11,7 +11,7 @@ from torch import Tensor
 from refactorgnn.models.rivals.nbfnet import edges_from_subjects
 from refactorgnn.ops import relational
 from refactorgnn.ops.edges import TARGET_SIZE, TypedEdges
-from refactorgnn.ops.relational import principal_aggregates
+from refactorgnn.ops.relational import combined_aggregates
 from tests.strategies import Case, cases
 
 DIM = 3
@@ -31,6 +31,14 @@ def naive_aggregates(states: Tensor, boundary: Tensor, relations: Tensor, edges:
         deviation = m.var(0, unbiased=False).clamp(min=1e-6).sqrt()
         outputs.append(torch.cat([m.mean(0), m.amax(0), m.amin(0), deviation], dim=-1))
     return torch.stack(outputs)
+
+
+def aggregates(
+    states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges, memory_budget: int | None = None
+) -> Tensor:
+    """As they are, combined by the identity."""
+    weights, scales = torch.eye(4 * states.shape[-1]).to(states)[None], states.new_ones(1, len(states))
+    return combined_aggregates(states, boundary, relations, weights, scales, edges, memory_budget)
 
 
 def drawn_inputs(case: Case, num_questions: int, shared: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,8 +62,24 @@ def test_aggregates_and_their_gradients_are_those_of_the_messages_one_by_one(
     case: Case, budget: int | None, shared: bool
 ) -> None:
     inputs, edges = drawn_inputs(case, 2, shared, torch.float64), edges_from_subjects(case.queries)
-    ours = with_gradients(principal_aggregates(*inputs, edges, budget), inputs)
+    ours = with_gradients(aggregates(*inputs, edges, budget), inputs)
     theirs = with_gradients(naive_aggregates(*inputs, edges), inputs)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cases(), st.sampled_from([1, 400, None]), st.booleans())
+def test_combinations_and_their_gradients_are_those_of_scaled_aggregates(
+    case: Case, budget: int | None, shared: bool
+) -> None:
+    inputs, edges = drawn_inputs(case, 2, shared, torch.float64), edges_from_subjects(case.queries)
+    generator = torch.Generator().manual_seed(case.seed)
+    weights = torch.randn(3, 5, 4 * DIM, generator=generator, dtype=torch.float64).requires_grad_()
+    scales = torch.randn(3, edges.most_degree + 1, generator=generator, dtype=torch.float64)[:, edges.degrees]
+    combined = combined_aggregates(*inputs, weights, scales, edges, budget)
+    expected = torch.einsum("kv,koa,vqa->vqo", scales, weights, naive_aggregates(*inputs, edges))
+    ours, theirs = (with_gradients(outputs, (*inputs, weights)) for outputs in (combined, expected))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
@@ -68,7 +92,7 @@ def test_kernels_make_the_same(case: Case, num_questions: int, shared: bool) -> 
     from refactorgnn.ops import fused_aggregates
 
     exact, edges = drawn_inputs(case, num_questions, shared, torch.float64), edges_from_subjects(case.queries)
-    outputs = principal_aggregates(*exact, edges)
+    outputs = aggregates(*exact, edges)
     weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(5))
     expected = torch.autograd.grad((weights * outputs).sum(), exact)
     inputs = [values.detach().float().to(DEVICE) for values in exact]
@@ -106,5 +130,5 @@ def test_no_chunk_of_messages_is_larger_than_the_budget() -> None:
         assert number <= 3
         largest = max(largest, *((chunk.sources.numel() + len(chunk.targets)) * number * DIM * 4 for chunk in parts))
     assert largest * relational._EDGE_BUFFERS <= budget
-    cut, whole = (principal_aggregates(states, states, relations, edges, limit) for limit in (budget, None))
+    cut, whole = (aggregates(states, states, relations, edges, limit) for limit in (budget, None))
     torch.testing.assert_close(cut, whole)

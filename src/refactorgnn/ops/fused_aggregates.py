@@ -1,4 +1,4 @@
-"""Triton kernels for :func:`~refactorgnn.ops.relational.principal_aggregates`: no message ever leaves the registers.
+"""Triton kernels for :func:`~refactorgnn.ops.relational.combined_aggregates`: no message ever leaves the registers.
 
 A program takes one node and some questions, goes through the edges of the node, makes their messages and sums them up.
 Torch needs a pass over all messages for each of the product, the sum, the squares, their sum, and the two extremes,
@@ -24,7 +24,7 @@ _NUMBERS = 512
 
 
 def aggregate(states: Tensor, boundary: Tensor, relations: Tensor, edges: TypedEdges) -> Tensor:
-    """Mean, maximum, minimum and deviation; shapes as of ``principal_aggregates``, all contiguous."""
+    """Mean, maximum, minimum and deviation; shape ``(num_nodes, num_questions, 4 * dim)``; all contiguous."""
     out = states.new_empty(*states.shape[:-1], 4 * states.shape[-1])
     grid, sizes = _launch(states, relations)
     incoming = edges.incoming

@@ -17,13 +17,15 @@ from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
 from refactorgnn.ops.chunked import memory_budget_on
 from refactorgnn.ops.edges import TypedEdges
-from refactorgnn.ops.relational import principal_aggregates
+from refactorgnn.ops.passes import aggregate_kernels_for
+from refactorgnn.ops.relational import combined_aggregates
 from refactorgnn.seeds import LAYERS, combined_seed
 
 # The scalers of an isolated node, whose logarithm of degree is 0, end here.
 _LEAST_SCALE = 1e-2
-# Numbers that a layer keeps for the backward pass, and that it holds while it computes, by number of its outputs.
-KEPT_BY_LAYER, HELD_BY_LAYER = 7, 14
+# Numbers that a layer keeps for the backward pass, by number of its outputs: its input, before and after the norm; of
+# kernels the aggregates as well. And those that it holds while it computes.
+KEPT_BY_LAYER, KEPT_BY_KERNELS, HELD_BY_LAYER = 3, 7, 14
 
 
 def edges_from_subjects(queries: QueryIndex) -> TypedEdges:
@@ -44,8 +46,8 @@ class NBFLayer(nn.Module):
         s_v = \frac{\log |M_v|}{\mathrm{mean}_u \log |M_u|}.
 
     ``b`` is the boundary: the query at its subject, 0 elsewhere. ``w_q(r)`` is a linear map of the query, or one vector
-    for each relation if the layer is not ``dependent`` on it. The twelve scaled aggregates are never put side by side:
-    the product with their part of ``W`` is taken before scaling.
+    for each relation if the layer is not ``dependent`` on it. The twelve scaled aggregates are never put side by side
+    (:func:`~refactorgnn.ops.relational.combined_aggregates`).
 
     Args:
         num_types: The number of relations, reciprocals included.
@@ -72,12 +74,13 @@ class NBFLayer(nn.Module):
         self, states: Tensor, boundary: Tensor, query: Tensor, edges: TypedEdges, memory_budget: int | None
     ) -> Tensor:
         """States and boundary of shape ``(num_nodes, num_questions, dim)``, queries ``(num_questions, dim)``."""
-        aggregates = principal_aggregates(states, boundary, self.relation_states(query), edges, memory_budget)
-        own, plain, amplified, attenuated = self.combine.weight.split([self.dim, *3 * (4 * self.dim,)], dim=1)
-        scale = degree_scale(edges).to(states.dtype)[:, None, None]
-        parts = linear(aggregates, torch.cat([plain, amplified, attenuated])).split(self.dim, dim=-1)
-        update = linear(states, own, self.combine.bias) + parts[0]
-        update = update + scale * parts[1] + parts[2] / scale.clamp(min=_LEAST_SCALE)
+        own, *scaled = self.combine.weight.split([self.dim, *3 * (4 * self.dim,)], dim=1)
+        scale = degree_scale(edges)
+        scales = torch.stack([torch.ones_like(scale), scale, 1 / scale.clamp(min=_LEAST_SCALE)])
+        relations = self.relation_states(query)
+        update = linear(states, own, self.combine.bias) + combined_aggregates(
+            states, boundary, relations, torch.stack(scaled), scales, edges, memory_budget
+        )
         return states + torch.relu(self.norm(update))
 
 
@@ -98,7 +101,7 @@ class NBFNet(LinkPredictor):
     through in groups that fit in half of the memory budget, and messages in chunks of edges that fit in the other half
     (:mod:`refactorgnn.ops.relational`); while learning, a group that is not the only one is computed again in the
     backward pass, so that what is kept does not grow with the batch. A single question needs about
-    ``4 * 7 (L + 1) |V| dim`` bytes, whatever the budget says.
+    ``4 * 3 (L + 1) |V| dim`` bytes (on a GPU 7 instead of 3), whatever the budget says.
 
     Args:
         relations: The relations; reciprocals are added.
@@ -157,7 +160,8 @@ class NBFNet(LinkPredictor):
     def questions_within(self, edges: TypedEdges) -> int:
         """The questions of a group: what is kept of them fits in half of the budget."""
         weight = self.queries.weight
-        kept = KEPT_BY_LAYER * (len(self.layers) + 1) if torch.is_grad_enabled() else HELD_BY_LAYER
+        kept_by_layer = KEPT_BY_KERNELS if aggregate_kernels_for(weight) else KEPT_BY_LAYER
+        kept = kept_by_layer * (len(self.layers) + 1) if torch.is_grad_enabled() else HELD_BY_LAYER
         # With dependence, a question has relations of its own in each layer, and their derivatives.
         numbers = (kept * edges.num_nodes + 2 * len(self.layers) * edges.num_types) * self.dim
         budget = memory_budget_on(weight.device, self.memory_budget) // 2

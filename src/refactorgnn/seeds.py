@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Parts of a seed beyond those that epochs and draws take: nothing is to start as a copy of something else.
-RELATIONS, LAYERS, SIGNATURE, PROJECTION = range(2**62, 2**62 + 4)
+RELATIONS, LAYERS, SIGNATURE, PROJECTION, TABLE = range(2**62, 2**62 + 5)
 
 
 def combined_seed(seed: int, number: int) -> int:

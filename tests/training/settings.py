@@ -29,6 +29,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "forgetting": {"model": "forgetting", "dim": 8, "batch_size": 16, "forget_every": 7, "dropout": 0.2},
     "gat": {"model": "gat", "dim": 8, "heads": 2, "layers": 2, "steps_per_epoch": 2, "dropout": 0.2},
     "rgcn": {"model": "rgcn", "dim": 8, "bases": 2, "steps_per_epoch": 2, "dropout": 0.2},
+    "learned": {"model": "rgcn", "dim": 8, "bases": 2, "steps_per_epoch": 2, "features": "learned+random"},
     "ladies": {**_REFACTOR, **_SAMPLED, "sampler": "ladies", "dropout": 0.2},
     "saint": {"model": "gat", "dim": 8, "heads": 2, "layers": 2, **_SAMPLED, "sampler": "saint"},
     "neural-lp": {"model": "neural-lp", "dim": 8, "rule_length": 2, "batch_size": 16},

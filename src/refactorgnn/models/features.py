@@ -1,7 +1,8 @@
 """Node features ``X``: what the states of entities start from, on any graph.
 
-``random`` draws them, ``text`` reads them off the entities' texts, ``signature`` counts the relations around an entity;
-a sum of these is written with ``+``. All are inductive: they say something of an entity that was never seen.
+``random`` draws them, ``text`` reads them off the entities' texts, ``signature`` counts the relations around an entity,
+``learned`` has a table of them; a sum of these is written with ``+``. All but ``learned`` are inductive: they say
+something of an entity that was never seen.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from torch import Tensor, nn
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.queries import QueryIndex
+from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.errors import joined_names
-from refactorgnn.seeds import PROJECTION, SIGNATURE, combined_seed
+from refactorgnn.models.lookup import known_entity_ids
+from refactorgnn.seeds import PROJECTION, SIGNATURE, TABLE, combined_seed
 
-FEATURES = ("random", "text", "signature")
+FEATURES = ("random", "text", "signature", "learned")
 RANDOM_SCALE = 1e-3
 
 
@@ -162,6 +165,34 @@ class TextFeatures(Features):
         return matrix
 
 
+class LearnedFeatures(Features):
+    """A table with a learned row for each entity, for the graph that it was learned on and no other.
+
+    It makes of a message-passing model what the papers of R-GCN and its kin evaluate on one graph: embeddings of
+    entities that are learned together with the layers above them.
+
+    Args:
+        entities: The entities to learn.
+        dim: The width.
+        scale: The standard deviation of the initial table.
+        seed: The seed of the initial table.
+    """
+
+    def __init__(self, entities: Vocabulary, dim: int, scale: float = 1.0, seed: int = 0) -> None:
+        super().__init__()
+        self.entity_names, self.scale = entities, scale
+        generator = torch.Generator().manual_seed(combined_seed(seed, TABLE))
+        self.table = nn.Parameter(scale * torch.randn(len(entities), dim, generator=generator))
+
+    def forward(self, graph: KnowledgeGraph, queries: QueryIndex, draw: int | None = 0) -> Tensor:  # noqa: D102
+        if graph.entities is self.entity_names:
+            return self.table
+        return self.table[known_entity_ids(self.entity_names, graph, "a model with learned features")]
+
+    def provenance(self) -> dict[str, Any]:  # noqa: D102
+        return {"learned": {"num_entities": len(self.entity_names), "initial_scale": self.scale}}
+
+
 class SumOfFeatures(Features):
     """The sum of several features."""
 
@@ -197,7 +228,7 @@ def make_features(
     graph: KnowledgeGraph,
     *,
     encoder: str | None = None,
-    random_scale: float = RANDOM_SCALE,
+    scale: float = RANDOM_SCALE,
     seed: int = 0,
 ) -> Features:
     """The features of a name such as ``"text"`` or ``"signature+random"``.
@@ -207,15 +238,17 @@ def make_features(
         dim: The width.
         graph: The graph to train on.
         encoder: The name or folder of the sentence encoder of ``text``, the bundled one if not given.
-        random_scale: The standard deviation of ``random``.
+        scale: The standard deviation of ``random``, and of the initial table of ``learned``.
         seed: The seed.
     """
     parts: list[Features] = []
     for name in feature_names(names):
         if name == "random":
-            parts.append(RandomFeatures(dim, random_scale, seed))
+            parts.append(RandomFeatures(dim, scale, seed))
         elif name == "signature":
             parts.append(SignatureFeatures(2 * graph.num_relations, dim, seed=seed))
+        elif name == "learned":
+            parts.append(LearnedFeatures(graph.entities, dim, scale, seed))
         else:
             parts.append(TextFeatures(dim, graph, encoder, seed=seed))
     return parts[0] if len(parts) == 1 else SumOfFeatures(parts)

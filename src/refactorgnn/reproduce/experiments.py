@@ -73,7 +73,7 @@ class Experiment:
         if self.members:
             return content | {"members": [member.key for member in self.members]}
         settings = self.config.model_dump(mode="json", exclude=CIRCUMSTANCES)
-        if not has_random_features(settings):
+        if not any(has_features(settings, name) for name in ("random", "learned")):
             settings.pop("feature_scale", None)  # says nothing
         return content | {"settings": dict(settings.items() - ADDED_LATER.items())}
 
@@ -84,9 +84,9 @@ class Experiment:
         return self.label or f"{model} on {self.dataset}, seed {self.seed}"
 
 
-def has_random_features(settings: Mapping[str, Any]) -> bool:
-    """Whether the states of a model begin with random numbers, among others."""
-    return "random" in settings.get("features", "").split("+")
+def has_features(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether the states of a model begin with the features of this name, among others."""
+    return name in settings.get("features", "").split("+")
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from refactorgnn.errors import FileError, UserError
-from refactorgnn.reproduce.experiments import ADDED_LATER, Experiment, has_random_features
+from refactorgnn.reproduce.experiments import ADDED_LATER, Experiment, has_features
 from refactorgnn.storage import write_text
 
 FORMAT = 1
@@ -88,7 +88,7 @@ class Record:
 
 def _experiment(graph: str | None, config: dict[str, Any]) -> Experiment:
     settings = {name: value for name, value in config.items() if name not in ("dataset", "seed")}
-    if has_random_features(settings):  # of a record that does not say, whatever the default is now
+    if has_features(settings, "random"):  # of a record that does not say, whatever the default is now
         settings.setdefault("feature_scale", ADDED_LATER["feature_scale"])
     return Experiment(config["dataset"], graph, settings, config["seed"])
 

@@ -186,6 +186,6 @@ def _features(config: FeatureConfig, graph: KnowledgeGraph) -> Features:
         config.dim,
         graph,
         encoder=config.text_encoder or None,
-        random_scale=config.feature_scale,
+        scale=config.feature_scale,
         seed=config.seed,
     )

@@ -167,10 +167,12 @@ class LookupConfig(TrainConfig):
 class FeatureConfig(TrainConfig):
     """What models share whose states start from features."""
 
-    features: Annotated[str, Field(description="Where states start: random, text, signature, joined with +.")] = (
-        "random"
-    )
-    feature_scale: Annotated[float, Field(gt=0, description="Standard deviation of random features.")] = RANDOM_SCALE
+    features: Annotated[
+        str, Field(description="Where states start: random, text, signature or learned (for one graph), joined with +.")
+    ] = "random"
+    feature_scale: Annotated[
+        float, Field(gt=0, description="Standard deviation of random features, and of learned ones at first.")
+    ] = RANDOM_SCALE
     text_encoder: Annotated[
         str, Field(description="Sentence-transformers model that reads texts; empty: all-MiniLM-L6-v2.")
     ] = ""
@@ -191,10 +193,16 @@ class FeatureConfig(TrainConfig):
 
     @model_validator(mode="after")
     def _something_is_drawn(self) -> FeatureConfig:
-        if "random" not in self.features.split("+"):
-            names = [name for name in ("feature_scale", "draws") if name in type(self).model_fields]
-            refuse_changed(self, names, "needs random features")
+        names = self.features.split("+")
+        if "random" not in names and "draws" in type(self).model_fields:
+            refuse_changed(self, ("draws",), "needs random features")
+        if not {"random", "learned"} & set(names):
+            refuse_changed(self, ("feature_scale",), "needs random or learned features")
         return self
+
+    def _refuse_learned(self, reason: str) -> None:
+        if "learned" in self.features.split("+"):
+            raise UserError(f"features={self.features} {reason}: choose random, text or signature.")
 
 
 class ForgettingConfig(FeatureConfig):
@@ -208,7 +216,7 @@ class ForgettingConfig(FeatureConfig):
     @field_validator("features")
     @classmethod
     def _not_learned(cls, names: str) -> str:
-        if "signature" in names.split("+"):
+        if {"signature", "learned"} & set(names.split("+")):
             raise UserError(LEARNED_FEATURES)
         return names
 
@@ -234,6 +242,7 @@ class NoPretrainConfig(EncoderConfig):
     def _nothing_is_learned(self) -> NoPretrainConfig:
         names = "epochs", "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout", "validate_every"
         refuse_changed(self, (*names, "patience"), "does nothing without training")
+        self._refuse_learned("would stay as drawn without training")
         return self
 
 
@@ -347,6 +356,7 @@ class ReFactorConfig(MessagePassingConfig):
             refuse_changed(
                 self, ("regime", "learned_steps", "draws", "validation_facts", "links"), "needs a finite depth"
             )
+            self._refuse_learned("would stay as drawn with layers inf, whose cache is what is learned of entities")
             if self.sampler != "none":
                 refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":

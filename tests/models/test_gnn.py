@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import elu, leaky_relu, relu
-from torch_geometric.nn import RGCNConv
+from torch_geometric.nn import GATConv, RGCNConv
 
 from refactorgnn import UserError, load_pair
 from refactorgnn.data.graph import KnowledgeGraph
@@ -19,10 +19,10 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.evaluation import evaluate_ranking
 from refactorgnn.models import GAT, RGCN, NoPretrain, ReFactorGNN
+from refactorgnn.models.attention import attend
 from refactorgnn.models.basis_conv import BasisConv
 from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.features import RANDOM_SCALE, RandomFeatures, SignatureFeatures
-from refactorgnn.models.gnn import edges_of
 from refactorgnn.ops import filtered_negative_log_likelihood
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
@@ -70,6 +70,12 @@ def shaken(model: StateEncoder, seed: int = 1) -> StateEncoder:
 
 def made(build: Build, **settings) -> StateEncoder:
     return shaken(build(RELATIONS, RandomFeatures(DIM), dim=DIM, num_layers=3, **settings))
+
+
+def edges_of(queries: QueryIndex) -> tuple[Tensor, Tensor]:
+    """The facts as PyG wants them: ``(s, r, o)`` is an edge of type ``r`` from ``o`` to ``s``."""
+    subjects, relations, objects = queries.facts
+    return torch.stack([objects, subjects]), relations
 
 
 def dense_rgcn_layer(layer, states: Tensor, facts: Tensor) -> Tensor:
@@ -146,10 +152,25 @@ def test_the_stack_equals_its_dense_formula(build: Build, facts: Tensor) -> None
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_a_fact_is_an_edge_from_object_to_subject() -> None:
-    edge_index, edge_type = edges_of(indexed(FACTS))
-    got = sorted(zip(edge_type.tolist(), *edge_index.tolist(), strict=True))
-    assert got == sorted((r, o, s) for s, r, o in both_ways(FACTS).tolist())
+@pytest.mark.parametrize("facts", [FACTS, FACTS[:0]], ids=["facts", "no facts"])
+def test_a_layer_of_gat_is_that_of_pyg_down_to_its_derivatives(facts: Tensor) -> None:
+    """Ours sums head by head, without storing messages."""
+    torch.manual_seed(4)
+    layer, queries, direction = (
+        GATConv(DIM, DIM // HEADS, heads=HEADS, edge_dim=4).double(),
+        indexed(facts),
+        states_of(1),
+    )
+    layer.bias.data += torch.randn(DIM)
+    states, types = (
+        states_of().requires_grad_(),
+        torch.randn(2 * NUM_RELATIONS, 4, dtype=torch.float64).requires_grad_(),
+    )
+    edge_index, edge_type = edges_of(queries)
+    learned = [states, types, *layer.parameters()]
+    results = attend(layer, states, queries, types), layer(states, edge_index, types[edge_type])
+    found = [(one, *torch.autograd.grad(one, learned, direction)) for one in results]
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
 
 
 @layered

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from refactorgnn import ops
 from refactorgnn.errors import UserError
-from refactorgnn.ops import chunked
+from refactorgnn.ops import chunked, sparse
 
 DEVICE = os.environ.get("REFACTORGNN_TEST_DEVICE", "cpu")
 EXACT = {"rtol": 1e-11, "atol": 1e-11}
@@ -130,9 +130,26 @@ def test_memory_stays_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(seen) <= budget / 2
 
 
-@given(num_rows=st.integers(1, 6), num_columns=st.integers(1, 6), num_edges=st.integers(0, 20), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
-def test_sparse_products_equal_dense_ones(num_rows: int, num_columns: int, num_edges: int, seed: int) -> None:
+@given(
+    num_rows=st.integers(1, 6),
+    num_columns=st.integers(1, 6),
+    num_edges=st.integers(0, 20),
+    seed=st.integers(0, 99),
+    piece=st.sampled_from([None, 2, 3]),
+)
+@settings(max_examples=60, deadline=None)
+def test_sparse_products_equal_dense_ones(
+    num_rows: int, num_columns: int, num_edges: int, seed: int, piece: int | None
+) -> None:
+    """Also with rows cut into pieces, which a GPU does with rows of more than 64 edges."""
+    with pytest.MonkeyPatch.context() as patched:
+        if piece is not None:
+            patched.setattr(sparse, "_PIECE", piece)
+            patched.setattr(sparse, "_cuts_rows", lambda states: True)
+        check_sparse_products(num_rows, num_columns, num_edges, seed)
+
+
+def check_sparse_products(num_rows: int, num_columns: int, num_edges: int, seed: int) -> None:
     pattern = random_pattern(num_rows, num_columns, num_edges, seed)
     generator = torch.Generator().manual_seed(seed)
     states = torch.randn(num_columns, 3, dtype=torch.float64, generator=generator).to(DEVICE)
@@ -153,6 +170,18 @@ def test_sparse_derivatives() -> None:
     weights = torch.randn(11, dtype=torch.float64, generator=generator).to(DEVICE).requires_grad_()
     assert torch.autograd.gradcheck(lambda s, w: ops.sum_neighbours(pattern, s, w), (states, weights))
     assert torch.autograd.gradcheck(lambda o, s: ops.edge_dots(pattern, o, s), (others, states))
+
+
+def test_pieces_are_short_and_hold_every_edge_once() -> None:
+    counts = torch.tensor([0, 64, 65, 0, 200, 1], device=DEVICE)
+    columns = torch.arange(330, device=DEVICE) % 7
+    pattern = ops.SparsePattern.from_counts(counts, columns, 7)
+    assert pattern.pieces is not None
+    starts, whole = pattern.pieces
+    assert starts.tolist() == [0, 64, 128, 129, 193, 257, 321, 329]
+    assert whole.counts.tolist() == [0, 1, 2, 0, 4, 1]
+    assert whole.columns.tolist() == list(range(8))
+    assert ops.SparsePattern.from_counts(counts.clamp(max=64), columns, 7).pieces is None
 
 
 def test_take_rows_with_empty_ones() -> None:

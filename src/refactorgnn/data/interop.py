@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -99,5 +99,5 @@ def _numbered(count: int) -> list[str]:
     return [f"{index:0{width}d}" for index in range(count)]
 
 
-def _in_id_order(ids: dict[str, int]) -> list[str]:
+def _in_id_order(ids: Mapping[str, int]) -> list[str]:
     return sorted(ids, key=ids.__getitem__)

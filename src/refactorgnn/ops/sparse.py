@@ -19,6 +19,8 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn.functional import embedding_bag
 
 Found = TypeVar("Found")
+# On a GPU a row is summed edge by edge, so that one of thousands keeps all others waiting: longer rows are cut.
+_PIECE = 64
 # Edges whose two end states are held at once when their dot products are taken.
 _EDGES_PER_CHUNK = 65_536
 
@@ -67,6 +69,22 @@ class SparsePattern:
         """The row of each edge; shape ``(num_edges,)``."""
         index = torch.arange(self.num_rows, device=self.offsets.device)
         return index.repeat_interleave(self.counts, output_size=self.num_edges)
+
+    @cached_property
+    def pieces(self) -> tuple[Tensor, SparsePattern] | None:
+        """The rows cut into pieces of at most 64 edges, or None if no row is longer.
+
+        Returns:
+            The first edge of each piece, and a pattern whose row ``i`` holds the pieces of row ``i``.
+        """
+        counts = -(-self.counts // _PIECE)
+        if self.num_rows == 0 or int(counts.max()) <= 1:
+            return None
+        num_pieces = int(counts.sum())
+        pieces = torch.arange(num_pieces, device=counts.device)
+        of_row = SparsePattern.from_counts(counts, pieces, num_pieces)
+        within = pieces - of_row.offsets[:-1].repeat_interleave(counts, output_size=num_pieces)
+        return self.offsets[of_row.rows] + _PIECE * within, of_row
 
     def places(self, stride: int) -> Tensor:
         """Where each edge is in memory that holds a row every ``stride`` numbers; shape ``(num_edges,)``."""
@@ -179,7 +197,16 @@ def added(total: Tensor, more: Tensor, *, alpha: float = 1.0) -> Tensor:
 def _bag(pattern: SparsePattern, states: Tensor, weights: Tensor | None) -> Tensor:
     if pattern.num_edges == 0:
         return states.new_zeros(pattern.num_rows, states.shape[1])
-    return embedding_bag(pattern.columns, states, pattern.offsets[:-1], mode="sum", per_sample_weights=weights)
+    starts, whole = pattern.offsets[:-1], None
+    if _cuts_rows(states) and pattern.pieces is not None:
+        starts, whole = pattern.pieces
+    sums = embedding_bag(pattern.columns, states, starts, mode="sum", per_sample_weights=weights)
+    return sums if whole is None else _bag(whole, sums, None)
+
+
+def _cuts_rows(states: Tensor) -> bool:
+    """Whether long rows are summed in pieces: where that does not round the sum of each piece to fewer digits."""
+    return states.is_cuda and states.dtype not in (torch.bfloat16, torch.float16)
 
 
 def _dots(pattern: SparsePattern, row_states: Tensor, column_states: Tensor) -> Tensor:

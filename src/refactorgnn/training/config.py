@@ -79,7 +79,8 @@ class TrainConfig(BaseModel):
         bool, Field(description="On a GPU: round the factors of float32 products to TF32, several times as fast.")
     ] = False
     replay: Annotated[
-        bool, Field(description="On a GPU: record an epoch of a ReFactor GNN as a CUDA graph, then replay it.")
+        bool,
+        Field(description="On a GPU: record an epoch whose tensors keep their shapes as a CUDA graph, then replay it."),
     ] = True
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0

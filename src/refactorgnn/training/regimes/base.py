@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.layers import ReFactorConv
 from refactorgnn.models.base import LinkPredictor
-from refactorgnn.scorers import DotScorer
+from refactorgnn.scorers import DotScorer, Scorer
 from refactorgnn.training.config import TrainConfig
 from refactorgnn.training.processes import Share
 
@@ -80,5 +80,9 @@ class Regime(nn.Module, ABC, Generic[Batch]):
 
 def takes_weights(layer: ReFactorConv, device: torch.device, share: Share) -> bool:
     """Whether facts can be held out of a layer by weights, and it pays: on a GPU that has the whole of each batch."""
-    is_whole = share.world_size == 1 and layer.num_samples is None
-    return device.type == "cuda" and is_whole and isinstance(layer.scorer, DotScorer)
+    return layer.num_samples is None and has_gpu_to_itself(layer.scorer, device, share)
+
+
+def has_gpu_to_itself(scorer: Scorer, device: torch.device, share: Share) -> bool:
+    """Whether steps run on a GPU that has the whole of each batch, with a decoder whose loss need not wait for it."""
+    return device.type == "cuda" and share.world_size == 1 and isinstance(scorer, DotScorer)

@@ -13,7 +13,7 @@ from refactorgnn.models.refactor import ReFactorGNN
 from refactorgnn.training.config import MessagePassingConfig
 from refactorgnn.training.facts import TrainingFacts
 from refactorgnn.training.objective import total_loss
-from refactorgnn.training.regimes.base import Regime, takes_weights
+from refactorgnn.training.regimes.base import Regime, has_gpu_to_itself, takes_weights
 
 
 class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
@@ -33,8 +33,13 @@ class UnrolledRegime(Regime[tuple[QueryIndex, QueryIndex]]):
 
     @property
     def has_fixed_shapes(self) -> bool:
-        """Whether no tensor of a step changes its shape: on a GPU, for layers that know weighted facts."""
-        if not isinstance(self.model, ReFactorGNN) or self.model.num_parts > 1 or self.model.induced:
+        """Whether no tensor of a step changes its shape: on a GPU, with all facts in each or held out by weights.
+
+        Layers other than the ReFactor layer know no weights.
+        """
+        if not isinstance(self.model, ReFactorGNN):
+            return self.config.mask == 0 and has_gpu_to_itself(self.model.scorer, self.device, self.share)
+        if self.model.num_parts > 1 or self.model.induced:
             return False
         return takes_weights(self.model.layer, self.device, self.share)
 

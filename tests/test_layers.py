@@ -184,6 +184,7 @@ def test_queries_taken_some_at_a_time_have_the_same_gradient(
     for most_bytes in (2**20, 5 * 4 * 8):
         for limit in ("_MOST_BYTES", "_PART_BYTES"):
             monkeypatch.setattr(likelihood, limit, {"cpu": most_bytes})
+        monkeypatch.setattr(likelihood, "_SAMPLED_PART_BYTES", most_bytes)
         torch.manual_seed(1)  # the candidates are drawn once for all parts
         options = {"n_term": n_term, "num_samples": num_samples}
         with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ NTerm = Literal["exact", "paper", "none"]
 # together, and those of a part where they are not.
 _MOST_BYTES = {"cpu": 256 * 2**20, "cuda": 128 * 2**20}
 _PART_BYTES = {"cpu": 256 * 2**20, "cuda": 16 * 2**20}
+# Those of a part with a sample of the candidates, whose work is more kernels of less each.
+_SAMPLED_PART_BYTES = 256 * 2**20
 
 
 def log_likelihood_gradient(
@@ -77,32 +79,60 @@ def log_likelihood_gradient(
     is_small = queries.num_queries * query_bytes <= _MOST_BYTES[place]
     # Where kernels do what is done query by query, they are faster than the composition whatever the size.
     is_whole = (is_small and row_kernels(scorer, states, relations) is None) or dropout_rate > 0
-    at_once = max(1, _PART_BYTES[place] // query_bytes)
     if not is_whole and n_term == "exact" and impl == "chunked" and num_samples is None:
         return streamed.log_likelihood_gradient(scorer, states, relations, queries, memory_budget)
     sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
-    gradients = (
-        _gradient(scorer, states, relations, part, drawn, n_term, impl, memory_budget, dropout_rate)
-        for part, drawn in _parts(queries, sample, None if is_whole or torch.is_grad_enabled() else at_once)
-    )
-    total = next(gradients)
-    for gradient in gradients:
-        total.add_(gradient)
+    part_bytes = _PART_BYTES[place] if sample is None else _SAMPLED_PART_BYTES
+    keeps_all = is_whole or torch.is_grad_enabled() or queries.weights is not None
+    total = None
+    for part in _parts(queries, sample, None if keeps_all else max(1, part_bytes // query_bytes)):
+        some = states if part.entities is None else states.index_select(0, part.entities)
+        gradient = _gradient(
+            scorer, some, relations, part.queries, part.sample, n_term, impl, memory_budget, dropout_rate
+        )
+        total = _collected(total, gradient, part.entities, len(states))
+    assert total is not None
     return total
 
 
-def _parts(
-    queries: QueryIndex, sample: CandidateSample | None, at_once: int | None
-) -> Iterator[tuple[QueryIndex, CandidateSample | None]]:
-    """The queries, all together or so many at a time, with the sample that each part has.
+def _collected(total: Tensor | None, gradient: Tensor, entities: Tensor | None, num_entities: int) -> Tensor:
+    """The sum so far, if any, and what a part has at all entities or at some."""
+    if entities is None:
+        return gradient if total is None else total.add_(gradient)
+    total = gradient.new_zeros(num_entities, gradient.shape[1]) if total is None else total
+    return total.index_add_(0, entities, gradient)
+
+
+class _Part(NamedTuple):
+    """Some of the queries.
+
+    Args:
+        queries: They.
+        sample: The drawn candidates, if there are any, with the answers of these queries.
+        entities: Those that the two number, if not all.
+    """
+
+    queries: QueryIndex
+    sample: CandidateSample | None
+    entities: Tensor | None = None
+
+
+def _parts(queries: QueryIndex, sample: CandidateSample | None, at_once: int | None) -> Iterator[_Part]:
+    """The queries, all together or so many at a time.
 
     The gradient is a sum over the queries: where nothing is kept for a backward pass, they need not be there together.
+    With a sample of the candidates, a part has to do with few entities, and nothing it makes is as large as the states
+    of all.
     """
-    if at_once is None or queries.weights is not None:
-        yield queries, sample
+    if at_once is None or queries.num_queries <= at_once:
+        yield _Part(queries, sample)
         return
     for part in queries.in_order(at_once):
-        yield part, sample if part is queries or sample is None else sample.of(part.distinct_answers)
+        if sample is None:
+            yield _Part(part, None)
+        else:
+            entities, own = part.induced(sample.drawn)
+            yield _Part(own, sample.among(entities, own.distinct_answers), entities)
 
 
 def _gradient(

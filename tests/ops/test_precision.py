@@ -131,7 +131,7 @@ def test_without_autocast_nothing_is_narrow() -> None:
 
 def test_the_estimate_from_samples_is_computed_in_float32() -> None:
     queries, candidates, weights = tensors()
-    sample = CandidateSample(torch.arange(0, NUM_CANDIDATES, 3), KNOWN)
+    sample = CandidateSample(torch.arange(0, NUM_CANDIDATES, 3), KNOWN, NUM_CANDIDATES)
     expected = sample.softmax_products(queries, candidates, weights, 2**14)
     with autocast():
         got = sample.softmax_products(queries, candidates, weights, 2**14)

@@ -83,14 +83,17 @@ def test_the_normaliser_is_unbiased() -> None:
     assert queries.distinct_answers.counts.max() < 3
     subsets = torch.combinations(torch.arange(7), 3)
     Z = torch.stack(
-        [CandidateSample(subset, queries.distinct_answers).logsumexp(Q, K, 2**20).exp() for subset in subsets]
+        [
+            CandidateSample(subset, queries.distinct_answers, queries.num_entities).logsumexp(Q, K, 2**20).exp()
+            for subset in subsets
+        ]
     ).mean(0)
     torch.testing.assert_close(Z, torch.exp(Q @ K.T).sum(1), **EXACT)
 
 
 def test_answers_stand_for_everything_when_no_other_candidate_was_drawn() -> None:
     queries = QueryIndex.from_triples(torch.tensor([[0, 0, 1], [0, 0, 2]]), 4, 1)
-    sample = CandidateSample(torch.tensor([1]), queries.distinct_answers)
+    sample = CandidateSample(torch.tensor([1]), queries.distinct_answers, queries.num_entities)
     Q, K = torch.randn(1, 3, dtype=torch.float64, requires_grad=True), torch.randn(4, 3, dtype=torch.float64)
     lse, expected, _ = sample.softmax_products(Q, K, torch.ones(1), 2**20)
     torch.testing.assert_close(expected, torch.softmax(Q @ K[1:3].T, dim=1) @ K[1:3], **EXACT)

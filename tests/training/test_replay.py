@@ -34,7 +34,7 @@ def test_what_is_replayed_is_what_is_launched(
         return made[-1]
 
     monkeypatch.setattr(loop, "Replayed", counted)
-    known = {"features": "signature", "dim": 16, "learning_rate": 0.01, "epochs": 6, "validate_every": 2}
+    known = {"features": "signature", "dim": 16, "mask": 0, "learning_rate": 0.01, "epochs": 6, "validate_every": 2}
     losses = []
     for replay in (True, False):
         out = tmp_path / str(replay)

@@ -202,9 +202,13 @@ class QueryIndex:
         for rows in torch.arange(self.num_queries, device=self.subjects.device).split(num_rows):
             yield self.take(rows)
 
-    def induced(self) -> tuple[Tensor, QueryIndex]:
-        """The entities that occur in the triples, sorted, and the same triples numbered by their place among them."""
-        entities = torch.cat([self.subjects, self.answers.columns]).unique()
+    def induced(self, more: Tensor | None = None) -> tuple[Tensor, QueryIndex]:
+        """The entities that occur in the triples, or in ``more``, and the same triples numbered by their place there.
+
+        Returns:
+            The entities, sorted, and the triples.
+        """
+        entities = torch.cat([self.subjects, self.answers.columns, *([] if more is None else [more])]).unique()
         columns = torch.searchsorted(entities, self.answers.columns)
         answers = SparsePattern(self.answers.offsets, columns, len(entities))
         subjects = torch.searchsorted(entities, self.subjects)

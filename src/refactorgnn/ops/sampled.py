@@ -44,20 +44,27 @@ class CandidateSample:
     Args:
         drawn: The drawn candidates, sorted and distinct; shape ``(num_samples,)``.
         answers: The known answers of each query, each place at most once, sorted within a row.
+        num_entities: How many all are, ``|V|``; more than there are candidates where only some are looked at.
     """
 
     drawn: Tensor
     answers: SparsePattern
+    num_entities: int
 
     @classmethod
     def draw(cls, answers: SparsePattern, num_samples: int) -> CandidateSample:
         """Draw ``num_samples ≥ 1`` candidates (all, if there are no more) from torch's default generator on the CPU."""
         drawn = torch.randperm(answers.num_columns)[:num_samples].sort().values
-        return cls(drawn.to(answers.columns.device), answers)
+        return cls(drawn.to(answers.columns.device), answers, answers.num_columns)
 
-    def of(self, answers: SparsePattern) -> CandidateSample:
-        """The same drawn candidates with the answers of other queries."""
-        return CandidateSample(self.drawn, answers)
+    def among(self, entities: Tensor, answers: SparsePattern) -> CandidateSample:
+        """The same drawn candidates with the answers of other queries, where only some entities are looked at.
+
+        Args:
+            entities: These, sorted; the drawn candidates are among them.
+            answers: Numbered by the place of an entity among these.
+        """
+        return CandidateSample(torch.searchsorted(entities, self.drawn), answers, self.num_entities)
 
     @cached_property
     def hidden(self) -> SparsePattern:
@@ -69,7 +76,7 @@ class CandidateSample:
     def weights(self) -> Tensor:
         """``w_i``: how many non-answers of query ``i`` each drawn one stands for; 0 if none was drawn."""
         drawn = len(self.drawn) - self.hidden.counts
-        others = self.answers.num_columns - self.answers.counts
+        others = self.num_entities - self.answers.counts
         return torch.where(drawn > 0, others.double() / drawn.clamp(min=1), 0)
 
     def multiplicities(self, objects: Tensor) -> Tensor:

@@ -18,7 +18,14 @@ from refactorgnn.models.forgetting import LEARNED_FEATURES
 from refactorgnn.models.gnn import check_heads
 from refactorgnn.scorers import SCORERS, DotScorer, make_scorer
 from refactorgnn.training.facts import MaskBy
-from refactorgnn.training.setting_errors import first_problem, models_in_words, refuse_changed, refuse_unless_bilinear
+from refactorgnn.training.setting_errors import (
+    first_problem,
+    models_in_words,
+    refuse_changed,
+    refuse_learned,
+    refuse_unless_bilinear,
+    refuse_unused_by_features,
+)
 from refactorgnn.training.strict_yaml import read_mapping
 
 OptimizerName = Literal["adagrad", "adam", "sgd"]
@@ -184,26 +191,9 @@ class FeatureConfig(TrainConfig):
         return "+".join(feature_names(names))
 
     @model_validator(mode="after")
-    def _encoder_is_used(self) -> FeatureConfig:
-        if self.text_encoder and "text" not in self.features.split("+"):
-            raise UserError(
-                f"setting text_encoder is {self.text_encoder!r}, but features {self.features!r} read no texts: "
-                "add text to the features, or leave it out."
-            )
+    def _features_use_their_settings(self) -> FeatureConfig:
+        refuse_unused_by_features(self, self.features.split("+"))
         return self
-
-    @model_validator(mode="after")
-    def _something_is_drawn(self) -> FeatureConfig:
-        names = self.features.split("+")
-        if "random" not in names and "draws" in type(self).model_fields:
-            refuse_changed(self, ("draws",), "needs random features")
-        if not {"random", "learned"} & set(names):
-            refuse_changed(self, ("feature_scale",), "needs random or learned features")
-        return self
-
-    def _refuse_learned(self, reason: str) -> None:
-        if "learned" in self.features.split("+"):
-            raise UserError(f"features={self.features} {reason}: choose random, text or signature.")
 
 
 class ForgettingConfig(FeatureConfig):
@@ -243,7 +233,7 @@ class NoPretrainConfig(EncoderConfig):
     def _nothing_is_learned(self) -> NoPretrainConfig:
         names = "epochs", "optimizer", "learning_rate", "weight_decay", "average", "clip", "dropout", "validate_every"
         refuse_changed(self, (*names, "patience"), "does nothing without training")
-        self._refuse_learned("would stay as drawn without training")
+        refuse_learned(self.features, "would stay as drawn without training")
         return self
 
 
@@ -357,7 +347,7 @@ class ReFactorConfig(MessagePassingConfig):
             refuse_changed(
                 self, ("regime", "learned_steps", "draws", "validation_facts", "links"), "needs a finite depth"
             )
-            self._refuse_learned("would stay as drawn with layers inf, whose cache is what is learned of entities")
+            refuse_learned(self.features, "would stay as drawn with layers inf, whose cache is what is learned")
             if self.sampler != "none":
                 refuse_changed(self, ("devices",), "would give each process a cache of its own with layers inf")
         if self.regime == "layerwise":

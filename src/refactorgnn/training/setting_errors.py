@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ValidationError
 
@@ -55,3 +55,23 @@ def first_problem(error: ValidationError, known: Iterable[str]) -> str:
         if other["loc"][:1] == problem["loc"][:1] and repr(other["input"]) == repr(problem["input"])
     ]
     return f"setting {name} cannot be {problem['input']!r}: it {', or '.join(dict.fromkeys(reasons))}."
+
+
+def refuse_unused_by_features(config: BaseModel, features: Sequence[str]) -> None:
+    """Refuse settings of features that are not among those chosen."""
+    encoder = getattr(config, "text_encoder", "")
+    if encoder and "text" not in features:
+        raise UserError(
+            f"setting text_encoder is {encoder!r}, but features {'+'.join(features)!r} read no texts: "
+            "add text to the features, or leave it out."
+        )
+    if "random" not in features and "draws" in type(config).model_fields:
+        refuse_changed(config, ("draws",), "needs random features")
+    if not {"random", "learned"} & set(features):
+        refuse_changed(config, ("feature_scale",), "needs random or learned features")
+
+
+def refuse_learned(features: str, reason: str) -> None:
+    """Refuse features that are learned where nothing would learn them."""
+    if "learned" in features.split("+"):
+        raise UserError(f"features={features} {reason}: choose random, text or signature.")

@@ -26,7 +26,9 @@ def log_likelihood_gradient(
     scorer: Scorer, states: Tensor, relations: Tensor, queries: QueryIndex, n_term: str, memory_budget: int | None
 ) -> Tensor:
     """As :func:`refactorgnn.likelihood.log_likelihood_gradient`, for any scorer."""
-    rows = rows_within(memory_budget, queries.num_entities, _BUFFERS * scorer.dim, states.element_size())
+    rows = rows_within(
+        memory_budget, queries.num_entities, _BUFFERS * scorer.dim, states.element_size(), device=states.device
+    )
     differentiate_again = torch.is_grad_enabled() and (states.requires_grad or relations.requires_grad)
     total = torch.zeros_like(states)
     for chunk in chunks(queries.num_queries, rows):
@@ -94,7 +96,7 @@ def _summed_over_chunks(
     memory_budget: int | None,
 ) -> Tensor:
     """The sum of a loss over chunks of queries, each with its rows of ``patterns``; scores are not kept."""
-    rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size())
+    rows = rows_within(memory_budget, len(states), _BUFFERS * scorer.dim, states.element_size(), device=states.device)
     # 0, but with a derivative: a process whose share of a batch is empty has one too.
     total: Tensor = subjects[:0].sum() + relations[:0].sum() + states[:0].sum()
     for chunk in chunks(len(subjects), rows):

@@ -41,7 +41,7 @@ def reach(
     heads, _, tails = graph.triples(split).unbind(1)
     subjects, question_of = torch.unique(heads, return_inverse=True)
     neighbours = _neighbours(graph, message_splits)
-    rows = rows_within(memory_budget, graph.num_entities, _BUFFERS)
+    rows = rows_within(memory_budget, graph.num_entities, _BUFFERS, device=heads.device)
     num_reached = torch.zeros(most_steps, dtype=torch.int64)
     for chunk in chunks(len(subjects), rows):
         asked = torch.nonzero((question_of >= chunk.start) & (question_of < chunk.stop)).flatten()

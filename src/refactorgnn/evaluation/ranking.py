@@ -129,7 +129,7 @@ def rank_triples(
     if predictor.device.type == "cuda" and num_negatives is None:
         return _ranked_on_gpu(predictor, triples, questions, known, progress)
     budget = ranking_budget(graph.num_entities) if memory_budget is None else memory_budget
-    rows = rows_within(budget, graph.num_entities, _BUFFERS)
+    rows = rows_within(budget, graph.num_entities, _BUFFERS, device=predictor.device)
     compare: _Compare = (
         _AgainstAll(known)
         if num_negatives is None

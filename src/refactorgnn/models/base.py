@@ -140,6 +140,6 @@ class EmbeddingScorer:
         if self.candidates is not None:
             return matmul(self.queries(subjects, relations), self.candidates.T)
         h, psi = self.states[subjects], self.relations[relations]
-        rows = rows_within(_SCORE_BUDGET, self.num_entities, 4 * self.scorer.dim)
+        rows = rows_within(_SCORE_BUDGET, self.num_entities, 4 * self.scorer.dim, device=self.device)
         parts = zip(h.split(rows), psi.split(rows), strict=True)
         return torch.cat([self.scorer.score_all(part_h, part_psi, self.states) for part_h, part_psi in parts])

@@ -60,7 +60,8 @@ def rows_within(
     num_candidates: int,
     buffers: int,
     itemsize: int = 4,
-    device: torch.device = torch.device("cpu"),  # noqa: B008
+    *,
+    device: torch.device,
 ) -> int:
     """The queries of a chunk whose ``buffers`` score matrices fit in the budget; at least 1.
 
@@ -215,7 +216,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         expected = queries.new_empty(queries.shape, dtype=dtype)
         pulled = keys.zeros(dtype)
-        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
+        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, device=queries.device)
         for chunk in chunks(queries.shape[0], rows):
             q = queries[chunk]
             P, lse[chunk] = passes.softmax(keys.scores(q), keys.num_real, q.dtype)
@@ -237,7 +238,7 @@ class _SoftmaxProducts(torch.autograd.Function):
         grad_candidates = torch.zeros_like(grad_pulled)
         grad_weights = torch.empty_like(lse)
         rows = rows_within(
-            ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize, queries.device
+            ctx.memory_budget, candidates.shape[0], _BACKWARD_BUFFERS, lse.dtype.itemsize, device=queries.device
         )
         for chunk in chunks(queries.shape[0], rows):
             q, w = queries[chunk], weights[chunk, None]
@@ -265,7 +266,7 @@ class _LogSumExp(torch.autograd.Function):
     def forward(ctx: Any, queries: Tensor, candidates: Tensor, memory_budget: int | None) -> Tensor:
         dtype, keys = accumulation_dtype(queries), Keys(candidates)
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
-        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, queries.device)
+        rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, device=queries.device)
         for chunk in chunks(queries.shape[0], rows):
             lse[chunk] = torch.logsumexp(keys.hide_added(keys.scores(queries[chunk])), dim=1)
         ctx.save_for_backward(queries, candidates)

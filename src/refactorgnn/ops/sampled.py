@@ -124,7 +124,7 @@ class CandidateSample:
         dtype = accumulation_dtype(queries)
         drawn = candidates[self.drawn].to(dtype)
         log_weights = self.weights.log().clamp(min=_NEVER).to(dtype)
-        rows = rows_within(memory_budget, len(self.drawn), _BUFFERS, dtype.itemsize)
+        rows = rows_within(memory_budget, len(self.drawn), _BUFFERS, dtype.itemsize, device=queries.device)
         pulled, lse, expected = torch.zeros_like(drawn), [of_answers[:0]], [queries[:0].to(dtype)]
         for chunk in chunks(len(queries), rows):
             parts = checkpoint(

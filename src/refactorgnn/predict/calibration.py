@@ -169,7 +169,7 @@ class _Histogram:
     def of(cls, bound: QueryScorer, graph: KnowledgeGraph, rows: Tensor) -> _Histogram:
         asked, others = graph.queries("valid"), [name for name in graph.splits if name != "valid"]
         counts, tops = np.zeros((2, 2, _NUM_BINS)), np.zeros((2, 2, _NUM_BINS))
-        for part in rows.split(rows_within(_BUDGET, graph.num_entities, 8, itemsize=8)):
+        for part in rows.split(rows_within(_BUDGET, graph.num_entities, 8, itemsize=8, device=rows.device)):
             subjects, relations = asked.subjects[part], asked.relations[part]
             with torch.no_grad():
                 scores = bound.scores(subjects.to(bound.device), relations.to(bound.device)).cpu()

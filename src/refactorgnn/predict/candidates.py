@@ -55,7 +55,8 @@ def scored_questions(
         memory_budget: Bytes of temporaries.
     """
     device = bound.device
-    for places in chunks(len(subjects), rows_within(memory_budget, bound.num_entities, _BUFFERS, itemsize=8)):
+    rows = rows_within(memory_budget, bound.num_entities, _BUFFERS, itemsize=8, device=device)
+    for places in chunks(len(subjects), rows):
         asked = subjects[places], relations[places]
         with torch.no_grad():
             scores = bound.scores(asked[0].to(device), asked[1].to(device))

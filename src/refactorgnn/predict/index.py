@@ -286,7 +286,7 @@ def _scan_cost(index: VectorIndex, share: float, width: int) -> float:
 
 
 def _rows(index: VectorIndex) -> int:
-    return rows_within(_BUDGET, index.num_entities, 2)
+    return rows_within(_BUDGET, index.num_entities, 2, device=torch.device("cpu"))
 
 
 def _places(index: VectorIndex, queries: Floats, best: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int64]:

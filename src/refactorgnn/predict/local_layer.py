@@ -44,7 +44,7 @@ def grown_normalisers(
     place = old.find(queries.subjects, queries.relations)
     values = torch.empty(queries.num_queries, dtype=old_values.dtype, device=states.device)
     is_new = place < 0
-    rows = rows_within(layer.memory_budget, max(1, len(candidates)) + scorer.dim, 2)
+    rows = rows_within(layer.memory_budget, max(1, len(candidates)) + scorer.dim, 2, device=states.device)
     for part in torch.nonzero(~is_new).flatten().split(rows):
         Q = scorer.query(states[queries.subjects[part]], layer.relations[queries.relations[part]])
         terms = torch.cat([old_values[place[part], None], (Q @ candidates.T).to(old_values.dtype)], dim=1)
@@ -97,7 +97,8 @@ def _as_candidates(
     counts = queries.answers.counts.to(states.dtype)
     others = counts - queries.self_loops.to(states.dtype)
     total = torch.zeros_like(K)
-    for part in chunks(queries.num_queries, rows_within(layer.memory_budget, len(entities) + scorer.dim, 4)):
+    rows = rows_within(layer.memory_budget, len(entities) + scorer.dim, 4, device=states.device)
+    for part in chunks(queries.num_queries, rows):
         subjects = queries.subjects[part]
         Q = scorer.query(states[subjects], layer.relations[queries.relations[part]])
         P = torch.exp(Q @ K.T - lse[part, None]).to(Q.dtype)

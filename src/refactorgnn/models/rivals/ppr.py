@@ -143,7 +143,7 @@ class PageRankScorer:
         """Shape ``(num_questions, num_entities)``, float64."""
         different, which = torch.unique(subjects, return_inverse=True)
         budget = cached_budget_on(self.device, None)
-        rows = rows_within(budget, self.num_entities, _BUFFERS, _BYTES, self.device)
+        rows = rows_within(budget, self.num_entities, _BUFFERS, _BYTES, device=self.device)
         parts = [self.probabilities(part) for part in different.split(rows)]
         scores = torch.cat(parts)[which] if parts else subjects.new_zeros(0, self.num_entities).double()
         scores[torch.arange(len(subjects), device=self.device), subjects] = 0.0

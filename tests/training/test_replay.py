@@ -14,7 +14,7 @@ from refactorgnn.training.replay import Replayed
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "layerwise": {"model": "refactor", "layers": 2},
-    "unrolled": {"model": "refactor", "layers": 2, "regime": "unrolled", "steps_per_epoch": 2},
+    "unrolled": {"model": "refactor", "layers": 2, "regime": "unrolled", "steps_per_epoch": 2, "layer_optimizer": "sgd"},
     "gat": {"model": "gat", "layers": 2, "heads": 2, "combine": True, "steps_per_epoch": 2},
     "rgcn": {"model": "rgcn", "layers": 2, "bases": 2, "steps_per_epoch": 2},
     "learned": {"model": "rgcn", "bases": 2, "features": "learned", "steps_per_epoch": 2},
@@ -26,7 +26,11 @@ ENCODERS: dict[str, dict[str, Any]] = {
 def test_what_is_replayed_is_what_is_launched(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Features that are not drawn, no dropout and no mask: random numbers of a record are others."""
+    """Features that are not drawn, no dropout and no mask: random numbers of a record are others.
+
+    Sums on a GPU are rounded anew each time. Through several AdaGrad layers that grows to half a percent of the MRR
+    after six epochs, with a record and without; through SGD's it stays below a ten-thousandth.
+    """
     made: list[Replayed] = []
 
     def counted(*arguments: Any) -> Replayed:

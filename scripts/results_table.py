@@ -64,6 +64,7 @@ record here):
 - Records of 18 November 2026 that name commit 45b209b+changes were made on a machine whose checkout named an older
   commit than its files were of: until 21:32 the code was that of c2184e8, after that of 9956c24. The seconds of its
   trainings are those of a GPU that up to nine processes shared.
+- R-GCN by recipe `best` on WN18RR_v4, nell_v3 and nell_v4: the seconds of seeds 1 to 4 are those of cores that other work shared.
 - The others were asked once, with the settings chosen.
 """
 

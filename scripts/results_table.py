@@ -59,12 +59,13 @@ record here):
   0.00002, Hits@1 and Hits@10 to the last digit; Hits@10 by partial ranking within 0.0012.
 - PageRank and RuleN on nell_v1: asked a second time, knowing the facts of the unseen graph's valid split as well
   ([records](known)), to see what a published figure may be made of. No table has these figures.
-- R-GCN where entities stay the same: asked with random features (UMLS 0.855, CoDEx-S 0.134), and again with a learned row
-  for each entity, chosen by validation after those were known to be below the published figures.
+- R-GCN where entities stay the same: asked with random features (UMLS 0.855, CoDEx-S 0.134), and again with a learned
+  row for each entity, chosen by validation after those were known to be below the published figures.
 - Records of 18 November 2026 that name commit 45b209b+changes were made on a machine whose checkout named an older
   commit than its files were of: until 21:32 the code was that of c2184e8, after that of 9956c24. The seconds of its
   trainings are those of a GPU that up to nine processes shared.
-- R-GCN by recipe `best` on WN18RR_v4, nell_v3 and nell_v4: the seconds of seeds 1 to 4 are those of cores that other work shared.
+- R-GCN by recipe `best` on WN18RR_v4, nell_v3 and nell_v4: the seconds of seeds 1 to 4 are those of cores that other
+  work shared.
 - The others were asked once, with the settings chosen.
 """
 

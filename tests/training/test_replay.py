@@ -14,7 +14,10 @@ from refactorgnn.training.replay import Replayed
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "layerwise": {"model": "refactor", "layers": 2},
-    "unrolled": {"model": "refactor", "layers": 2, "regime": "unrolled", "steps_per_epoch": 2, "layer_optimizer": "sgd"},
+    "unrolled": {
+        **{"model": "refactor", "layers": 2, "regime": "unrolled", "steps_per_epoch": 2},
+        "layer_optimizer": "sgd",
+    },
     "gat": {"model": "gat", "layers": 2, "heads": 2, "combine": True, "steps_per_epoch": 2},
     "rgcn": {"model": "rgcn", "layers": 2, "bases": 2, "steps_per_epoch": 2},
     "learned": {"model": "rgcn", "bases": 2, "features": "learned", "steps_per_epoch": 2},

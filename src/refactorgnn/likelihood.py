@@ -84,8 +84,9 @@ def log_likelihood_gradient(
     sample = None if num_samples is None else CandidateSample.draw(queries.distinct_answers, num_samples)
     part_bytes = _PART_BYTES[place] if sample is None else _SAMPLED_PART_BYTES
     keeps_all = is_whole or torch.is_grad_enabled() or queries.weights is not None
+    at_once = queries.num_queries if keeps_all else part_bytes // query_bytes
     total = None
-    for part in _parts(queries, sample, None if keeps_all else max(1, part_bytes // query_bytes)):
+    for part in _parts(queries, sample, max(1, at_once)):
         some = states if part.entities is None else states.index_select(0, part.entities)
         gradient = _gradient(
             scorer, some, relations, part.queries, part.sample, n_term, impl, memory_budget, dropout_rate
@@ -117,19 +118,16 @@ class _Part(NamedTuple):
     entities: Tensor | None = None
 
 
-def _parts(queries: QueryIndex, sample: CandidateSample | None, at_once: int | None) -> Iterator[_Part]:
+def _parts(queries: QueryIndex, sample: CandidateSample | None, at_once: int) -> Iterator[_Part]:
     """The queries, all together or so many at a time.
 
     The gradient is a sum over the queries: where nothing is kept for a backward pass, they need not be there together.
     With a sample of the candidates, a part has to do with few entities, and nothing it makes is as large as the states
     of all.
     """
-    if at_once is None or queries.num_queries <= at_once:
-        yield _Part(queries, sample)
-        return
     for part in queries.in_order(at_once):
-        if sample is None:
-            yield _Part(part, None)
+        if sample is None or part is queries:
+            yield _Part(part, sample)
         else:
             entities, own = part.induced(sample.drawn)
             yield _Part(own, sample.among(entities, own.distinct_answers), entities)

@@ -156,16 +156,10 @@ def test_the_stack_equals_its_dense_formula(build: Build, facts: Tensor) -> None
 def test_a_layer_of_gat_is_that_of_pyg_down_to_its_derivatives(facts: Tensor) -> None:
     """Ours sums head by head, without storing messages."""
     torch.manual_seed(4)
-    layer, queries, direction = (
-        GATConv(DIM, DIM // HEADS, heads=HEADS, edge_dim=4).double(),
-        indexed(facts),
-        states_of(1),
-    )
+    layer = GATConv(DIM, DIM // HEADS, heads=HEADS, edge_dim=4).double()
     layer.bias.data += torch.randn(DIM)
-    states, types = (
-        states_of().requires_grad_(),
-        torch.randn(2 * NUM_RELATIONS, 4, dtype=torch.float64).requires_grad_(),
-    )
+    types = torch.randn(2 * NUM_RELATIONS, 4, dtype=torch.float64).requires_grad_()
+    queries, states, direction = indexed(facts), states_of().requires_grad_(), states_of(1)
     edge_index, edge_type = edges_of(queries)
     learned = [states, types, *layer.parameters()]
     results = attend(layer, states, queries, types), layer(states, edge_index, types[edge_type])

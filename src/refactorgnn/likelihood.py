@@ -20,8 +20,9 @@ from refactorgnn.scorers import DotScorer, Scorer
 
 NTerm = Literal["exact", "paper", "none"]
 # Bytes of an array of |Q|×d numbers, of which a layer has about ten at once: the most for which all queries are taken
-# together, and those of a part where they are not.
-_MOST_BYTES = {"cpu": 256 * 2**20, "cuda": 128 * 2**20}
+# together, and those of a part where they are not. A CPU maps memory for them anew in each layer and reads them back
+# from beyond its caches, which takes longer than the calls it saves.
+_MOST_BYTES = {"cpu": 8 * 2**20, "cuda": 128 * 2**20}
 _PART_BYTES = {"cpu": 256 * 2**20, "cuda": 16 * 2**20}
 # Those of a part with a sample of the candidates, whose work is more kernels of less each.
 _SAMPLED_PART_BYTES = 256 * 2**20

@@ -268,7 +268,7 @@ class _LogSumExp(torch.autograd.Function):
         lse = queries.new_empty(queries.shape[0], dtype=dtype)
         rows = rows_within(memory_budget, candidates.shape[0], _FORWARD_BUFFERS, dtype.itemsize, device=queries.device)
         for chunk in chunks(queries.shape[0], rows):
-            lse[chunk] = torch.logsumexp(keys.hide_added(keys.scores(queries[chunk])), dim=1)
+            _, lse[chunk] = passes.exponentials_(keys.hide_added(keys.scores(queries[chunk])))
         ctx.save_for_backward(queries, candidates)
         ctx.memory_budget = memory_budget
         return lse

@@ -149,12 +149,9 @@ class Facts:
         The factor of each row goes into what is d wide, not ``|V|`` wide. A row without facts has ``D = 0``: its factor
         is 0, and its share of ``A`` is empty or of weight 0.
         """
-        largest = scores.amax(dim=1)
-        E = scores.sub_(largest[:, None]).exp_()
-        normaliser = E.sum(dim=1)
+        normaliser, lse[:] = passes.exponentials_(scores)
         share = torch.where(self.counts > 0, normaliser / self.counts.clamp(min=LEAST_WEIGHT), 0)
-        add_at(E, self.answers, -self.weights * share[self.answers.rows])
-        torch.add(largest, normaliser.log(), out=lse)
+        E = add_at(scores, self.answers, -self.weights * share[self.answers.rows])
         return E, self.minus_counts / normaliser
 
     def _narrow_residual_(self, scores: Tensor, num_real: int, lse: Tensor) -> Tensor:
@@ -177,7 +174,7 @@ class Facts:
         keys.hide_added(scores)
         for rows, block in passes.wide_blocks(pair):
             some, (P, M) = self.part(rows), block.unbind(1)
-            P.sub_(lse[rows, None]).exp_()
+            passes.shifted_exponentials_(P, lse[rows])
             M.sub_((torch.linalg.vecdot(P, M) - grad_lse[rows])[:, None]).mul_(P)
             add_at(P.mul_(some.minus_counts[:, None]), some.answers, some.weights)
 

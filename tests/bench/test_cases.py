@@ -52,6 +52,9 @@ def test_each_sweep_changes_one_size(device: str) -> None:
     ("options", "words"),
     [
         ({"rows": ["layers"]}, "did you mean 'layer'"),
+        ({"datasets": ["CoDEx-S", "fb237_v9"]}, "unknown dataset 'fb237_v9'"),
+        ({"datasets": ["synthetic-60-3"]}, "unknown dataset 'synthetic-60-3'"),
+        ({"datasets": ["nowhere/mine.tsv"]}, "mine.tsv: there is no such file or folder"),
         ({"precision": "fp8"}, "precision 'fp8'"),
         ({"threads": 0}, "1 or more"),
         ({"dims": [0]}, "1 or more"),

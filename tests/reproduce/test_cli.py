@@ -60,6 +60,7 @@ def test_failures_are_named_and_the_exit_code_tells(recipe: Recipe, cli: Cli, tm
     ("arguments", "fragments"),
     [
         (("inductve",), ("table 'inductve'", "'inductive'")),
+        (("complexty",), ("table 'complexty'", "'complexity'")),
         (("inductive", "--recipe", "bets"), ("recipe 'bets'", "'best'")),
         (("inductive", "--datasets", "fb237_v1,fb273_v2"), ("dataset 'fb273_v2'", "'fb237_v2'")),
         (("inductive", "--rows", "GAT(3) [S]"), ("row 'GAT(3) [S]'", "'GAT(3) [R]'")),

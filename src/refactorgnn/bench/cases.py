@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from refactorgnn.data.graph import KnowledgeGraph
-from refactorgnn.data.loading import load_graph
+from refactorgnn.data.loading import check_source, load_graph
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.reproduce.synthetic import synthetic_graph
 
@@ -157,6 +157,9 @@ class Choice:
         for row in self.rows:
             if row not in (*ROWS, SCALING):
                 raise unknown_name("row", row, [*ROWS, SCALING])
+        for dataset in self.datasets:
+            if not _SYNTHETIC.fullmatch(dataset):
+                check_source(dataset)
         if self.quick and (self.datasets or self.dims):
             raise UserError("--quick has a dataset and a width of its own: leave --datasets and --dims out.")
         has_sizes = self.quick or bool(self.datasets or self.dims)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, DataRoot
 from refactorgnn.cli.output import names_in, print_json, print_table, say
-from refactorgnn.errors import UserError
+from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.reproduce.pages import our_texts, published_text
 from refactorgnn.reproduce.recipe import RECIPES
 from refactorgnn.reproduce.reproduction import Reproduction
@@ -82,6 +82,8 @@ def reproduce(
     if table == _COMPLEXITY:
         _complexity(context, accelerator, out if pages is None else pages, as_json)
         return
+    if table not in TABLES:
+        raise unknown_name("table", table, [*TABLES, _COMPLEXITY])
     result = api.reproduce(
         table,
         recipe=recipe,

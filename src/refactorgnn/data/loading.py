@@ -46,11 +46,20 @@ def load_graph(
         return load_folder(path)
     if path.is_file():
         return load_file(path, seed=seed)
-    if _looks_like_path(str(source)):
-        raise FileError(path, "there is no such file or folder", "check the path")
+    check_source(source)
     spec = find_dataset(str(source))
     graph = load_folder(dataset_folder(spec.name, data_root, progress=progress), name=spec.name)
     return attach_texts(graph, spec, data_root)
+
+
+def check_source(source: str | Path) -> None:
+    """Refuse what :func:`load_graph` could not load by that name, before anything is read or downloaded."""
+    path = Path(source)
+    if path.exists():
+        return
+    if _looks_like_path(str(source)):
+        raise FileError(path, "there is no such file or folder", "check the path")
+    find_dataset(str(source))
 
 
 def load_pair(source: str, *, data_root: str | Path | None = None, progress: bool = True) -> InductivePair:

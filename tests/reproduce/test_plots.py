@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refactorgnn.errors import UserError
-from refactorgnn.reproduce.plots import DepthPoint, Panel, Series, draw_depth, draw_lines
+from refactorgnn.reproduce.plots import DepthPoint, Panel, Series, draw_depth, draw_lines, short_number
 
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 PANEL = Panel(
@@ -81,6 +81,14 @@ def test_the_png_is_large_enough_and_the_fonts_too(tmp_path: Path) -> None:
         re.findall(r"<text[^>]*>([^<]+)</text>", svg)
     )
     assert 'width="518.4pt"' in svg
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.5, "0.5"), (250, "250"), (1000, "1k"), (1024, "1,024"), (1500, "1.5k"), (64_000, "64k"), (1_500_000, "1.5M")],
+)
+def test_sizes_are_written_shortly_but_exactly(value: float, text: str) -> None:
+    assert short_number(value) == text
 
 
 def test_without_matplotlib_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,8 +261,9 @@ def _mark_sizes(axes: Axes, panel: Panel) -> None:
 
 
 def short_number(value: float) -> str:
-    """1500000 as 1.5M, 2000 as 2k."""
+    """1500000 as 1.5M, 2000 as 2k; in full what would not be shorter, such as 1,024."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
-            return f"{value / unit:g}{letter}"
+            short = f"{value / unit:g}{letter}"
+            return min(short, f"{value:,.0f}", key=len)
     return f"{value:g}"

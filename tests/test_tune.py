@@ -128,6 +128,17 @@ def test_the_best_settings_are_ready_to_train_with(cli: Cli, space: Path, tmp_pa
     assert cli("train", "--config", out / "best.yaml", "--out", tmp_path / "run").code == 0
 
 
+def test_an_option_is_not_searched_and_a_file_gives_way(cli: Cli, tmp_path: Path) -> None:
+    base = written(tmp_path / "base.yaml", "dataset: countries_part\nn3: 0.001\nscorer: complex\n")
+    space = written(tmp_path / "both.yaml", "n3: [0.01, 0.1]\nscorer: [distmult, cp]\n")
+    out = tmp_path / "out"
+    arguments = ("--config", base, *OPTIONS, "--n3", "0.5", "--space", space, "--grid", "--out", out)
+    assert cli("tune", *arguments).code == 0
+    assert [line["settings"] for line in lines(out)] == [{"scorer": "distmult"}, {"scorer": "cp"}]
+    assert yaml.safe_load((out / "best.yaml").read_text(encoding="utf-8"))["n3"] == 0.5
+    cli("tune", *arguments, "--scorer", "cp").refused("both.yaml", "each of its settings is given a value beside it")
+
+
 def test_json(cli: Cli, space: Path, tmp_path: Path) -> None:
     arguments = ("tune", "countries_part", *OPTIONS, "--space", space, "--trials", "2", "--out", tmp_path / "out")
     summary = json.loads(cli(*arguments, "--json").out)

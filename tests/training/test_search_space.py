@@ -51,6 +51,17 @@ weight_decay: [0, 1e-3]
     }
 
 
+def test_what_is_fixed_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, "alpha: [0.1, 0.01]\nlayers: [4, 6]")
+    base = {**BASE, "layers": 2, "alpha": 0.3}
+    assert dict(Space.read(path, base, fixed=["layers", "dim"]).dimensions) == {"alpha": Choices((0.1, 0.01))}
+    assert list(Space.read(path, base).dimensions) == ["alpha", "layers"]
+    with pytest.raises(UserError, match="each of its settings is given a value beside it"):
+        Space.read(path, base, fixed=["layers", "alpha"])
+    with pytest.raises(UserError, match="unknown setting 'layer'"):
+        Space.read(write(tmp_path, "layer: [4, 6]"), base, fixed=["layer"])
+
+
 def test_the_cells_of_a_grid_are_all_combinations_in_order(tmp_path: Path) -> None:
     space = Space.read(write(tmp_path, "alpha: [0.1, 0.01]\nn_term: [paper, none, exact]"), BASE)
     assert [tuple(cell.values()) for cell in space.cells()] == [

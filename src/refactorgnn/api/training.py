@@ -110,7 +110,8 @@ def tune(
             validated on facts among these, so that settings are chosen that do well on entities never seen.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar with the best figure so far.
-        **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`; these override ``config``.
+        **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`; these override ``config``, and what
+            is given here is not searched, even if ``space`` has it.
 
     Returns:
         The trials. The best settings are in ``best.yaml`` in the folder, to be given to :func:`train`.
@@ -127,7 +128,7 @@ def tune(
     experiment = ConfigFile.read(config) if isinstance(config, str | Path) else config
     chosen = _train_config(experiment, changes)
     base = {**(experiment.settings if experiment else {}), **changes}
-    known = Space.read(space, base)
+    known = Space.read(space, base, fixed=settings)
     if grid and trials is not None:
         raise UserError(f"a grid trains every combination of its space: leave trials={trials} out.")
     total = len(known.cells()) if grid else DEFAULT_TRIALS if trials is None else trials

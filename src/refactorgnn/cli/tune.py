@@ -25,7 +25,8 @@ def tune(
         str,
         typer.Option(
             metavar="FILE.yaml",
-            help=f"The settings to choose, and from what; or one of {', '.join(shipped_spaces())}.",
+            help=f"The settings to choose, and from what; or one of {', '.join(shipped_spaces())}. "
+            "What is given as an option is not searched.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The search folder to make, or to go on with.")],
@@ -66,7 +67,7 @@ def tune(
 
     The same command goes on with a search that was interrupted.
 
-    Example: refactorgnn tune countries_part --model refactor --features signature --space best-signature
+    Example: refactorgnn tune countries_part --model refactor --layers 2 --space best-signature
     --trials 20 --out searches/part
     """
     result = api.tune(

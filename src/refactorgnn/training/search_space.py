@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,7 @@ class Space:
     description: str = ""
 
     @classmethod
-    def read(cls, source: str | Path, base: Mapping[str, Any]) -> Space:
+    def read(cls, source: str | Path, base: Mapping[str, Any], fixed: Collection[str] = ()) -> Space:
         """Read a space and make sure that all it can yield is valid on top of the ``base`` settings.
 
         Each choice, both ends of each range and every whole number of one are checked, and so are each two values of
@@ -113,6 +113,7 @@ class Space:
         Args:
             source: The file, or the name of a space that comes with the package.
             base: The settings that the search leaves as they are, the dataset among them.
+            fixed: Which of them it leaves even if the file has them; the others give way to the file.
         """
         path = _find(source)
         content = read_mapping(path, remedy="write a line such as alpha: {low: 0.01, high: 0.1, log: true} per setting")
@@ -122,6 +123,9 @@ class Space:
         if not content:
             raise FileError(path, "there is no setting to search", "add one, such as dropout: [0, 0.5]")
         check_names(content, base, path)
+        content = {name: value for name, value in content.items() if name not in fixed}
+        if not content:
+            raise FileError(path, "each of its settings is given a value beside it", "leave one of these out")
         firsts = {name: _first(name, value, path) for name, value in content.items()}
         reader = _Reader(path, {**base, **firsts})
         dimensions = {name: reader.dimension(name, value) for name, value in content.items()}

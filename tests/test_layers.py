@@ -324,6 +324,8 @@ def test_wrong_edges_are_named() -> None:
         conv(x, torch.tensor([[0], [3]]), torch.tensor([0]))
     with pytest.raises(UserError, match="relation id 2 is outside"):
         conv(x, torch.tensor([[0], [1]]), torch.tensor([2]))
+    with pytest.raises(UserError, match=r"x has the shape \(3, 6\), but the layer takes \(num_nodes, 4\)"):
+        conv(torch.randn(3, 6), torch.tensor([[0], [1]]), torch.tensor([1]))
     with pytest.raises(UserError, match="edge_type is missing"):
         conv(x, torch.tensor([[0], [1]]))
     with pytest.raises(UserError, match="must be"):

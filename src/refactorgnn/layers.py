@@ -141,6 +141,11 @@ class ReFactorConv(nn.Module):
         """
         if self.optimizer == "sgd" and (return_sum_of_squares or sum_of_squares is not None):
             raise UserError("an SGD layer keeps no sums of squares: choose optimizer='adagrad' to use them.")
+        if x.dim() != 2 or x.shape[1] != self.scorer.dim:
+            raise UserError(
+                f"x has the shape {tuple(x.shape)}, but the layer takes (num_nodes, {self.scorer.dim}): project x to "
+                "that width, or make the layer with another dim."
+            )
         moved, sums = self.step(x, self._queries(x, edge_index, edge_type), sum_of_squares)
         return (moved, sums) if return_sum_of_squares and sums is not None else moved
 

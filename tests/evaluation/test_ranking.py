@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -22,12 +22,11 @@ from refactorgnn.evaluation import (
     evaluate_rankings,
     expected_outcomes,
     outcomes,
-    protocols,
     rank_triples,
 )
 from refactorgnn.evaluation.counting import ThresholdCounter
 from refactorgnn.evaluation.device_ranking import count_all, question_batches
-from refactorgnn.evaluation.ranking import Ranks, ranking_budget
+from refactorgnn.evaluation.ranking import Ranks, rank_in_ways, ranking_budget
 from refactorgnn.evaluation.sampling import draw_without
 from refactorgnn.ops import SparsePattern
 from refactorgnn.ops.chunked import rows_within
@@ -232,25 +231,56 @@ def test_closed_form_with_all_negatives_is_full_ranking() -> None:
     assert expected_outcomes(ranks, 1000).mean() == pytest.approx(outcomes(ranks).mean())
 
 
-def test_several_rankings_are_those_one_by_one_and_share_the_pass_over_all_entities(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_several_rankings_are_those_one_by_one_and_share_one_pass() -> None:
     graph, scorer = random_case(2, 4)
     names: tuple[Ranking, ...] = get_args(Ranking)
     alone = {name: evaluate_ranking(scorer, graph, ranking=name, num_negatives=3, seed=7) for name in names}
-    passes: list[int | None] = []
-
-    def counted(*arguments: Any, num_negatives: int | None, **options: Any) -> Ranks:
-        passes.append(num_negatives)
-        return rank_triples(*arguments, num_negatives=num_negatives, **options)
-
-    monkeypatch.setattr(protocols, "rank_triples", counted)
+    scorer.num_asked = 0
     together = evaluate_rankings(scorer, graph, num_negatives=3, seed=7)
+    assert scorer.num_asked == len(graph.with_reciprocals(graph.triples("test"))[:, :2].unique(dim=0))
     assert list(together) == list(names)
-    assert sorted(passes, key=str) == [3, None]
     for name in names:
         assert replace(together[name], seconds=0) == replace(alone[name], seconds=0)
     assert together["full"].seconds == together["partial-exact"].seconds
+
+
+class CheapForFew(TableScorer):
+    """Can score a few candidates alone."""
+
+    def candidate_scores(self, subjects: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+        """Those of the table, without asking for all."""
+        return self.table[subjects[:, None], relations[:, None], candidates]
+
+
+def test_samples_of_a_model_to_which_a_few_cost_less_have_a_pass_of_their_own() -> None:
+    graph, scorer = random_case(2, 4)
+    triples = graph.triples("test")
+    cheap = CheapForFew(scorer.table)
+    ways = [None, 3, 5]
+    found = rank_in_ways(cheap, graph, triples, ways, seed=7, memory_budget=4 * 30 * 2 * 4)
+    assert cheap.num_asked == len(graph.with_reciprocals(triples)[:, :2].unique(dim=0))
+    assert cheap.most_rows <= 4
+    expected = rank_in_ways(scorer, graph, triples, ways, seed=7)
+    for way in ways:
+        for name in ("better", "equal", "candidates"):
+            assert getattr(found[way][0], name).tolist() == getattr(expected[way][0], name).tolist()
+
+
+def test_the_draws_of_a_sample_are_those_of_the_triples_in_their_order() -> None:
+    """Questions are scored sorted by what they ask; negatives are drawn in the order of the triples, as ever."""
+    graph = make_graph({"train": [(0, 0, 1)], "test": [(3, 0, 4), (0, 0, 2), (3, 0, 5), (0, 0, 6)]}, 9, 1)
+    table = torch.arange(9.0).expand(9, 2, 9)
+    questions = graph.with_reciprocals(graph.triples("test"))
+    rng = np.random.default_rng(5)
+    better = []
+    for subject, relation, truth in questions.tolist():
+        known = {t for s, r, t in graph.with_reciprocals(graph.triples()).tolist() if (s, r) == (subject, relation)}
+        excluded = SparsePattern.from_rows(
+            torch.zeros(len(known), dtype=torch.int64), torch.tensor(sorted(known)), 1, graph.num_entities
+        )
+        better.append(int((draw_without(excluded, 3, rng) > truth).sum()))
+    ranks = rank_triples(TableScorer(table), graph, graph.triples("test"), num_negatives=3, seed=5)
+    assert ranks.better.tolist() == better
 
 
 def test_a_filter_of_fewer_splits_takes_other_answers_for_mistakes() -> None:

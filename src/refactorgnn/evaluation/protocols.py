@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -10,7 +9,7 @@ from typing import Any, Literal, get_args
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError, unknown_name
 from refactorgnn.evaluation.metrics import Outcomes, expected_outcomes, outcomes
-from refactorgnn.evaluation.ranking import Ranks, Ties, rank_triples
+from refactorgnn.evaluation.ranking import Ties, rank_in_ways
 from refactorgnn.models.base import QueryScorer
 
 Ranking = Literal["full", "partial", "partial-exact"]
@@ -108,7 +107,7 @@ def evaluate_rankings(
     memory_budget: int | None = None,
     progress: bool = False,
 ) -> dict[Ranking, Evaluation]:
-    """Evaluate by several protocols; a full ranking and ``"partial-exact"`` are read off one pass.
+    """Evaluate by several protocols, all read off one pass where that can be.
 
     The arguments are those of :func:`evaluate_ranking`.
     """
@@ -123,24 +122,20 @@ def evaluate_rankings(
     if not filters:
         raise UserError(f"no split to filter by is named: graph {graph.name!r} has {', '.join(graph.splits)}.")
     known = graph.queries(*filters)
-    passes: dict[int | None, tuple[Ranks, float]] = {}
+    ways = {ranking: num_negatives if ranking == "partial" else None for ranking in rankings}
+    ranked = rank_in_ways(
+        predictor,
+        graph,
+        triples,
+        ways.values(),
+        known=known,
+        seed=seed,
+        memory_budget=memory_budget,
+        progress=progress,
+    )
     found: dict[Ranking, Evaluation] = {}
-    for ranking in rankings:
-        drawn = num_negatives if ranking == "partial" else None
-        if drawn not in passes:
-            started = time.perf_counter()
-            ranks = rank_triples(
-                predictor,
-                graph,
-                triples,
-                known=known,
-                num_negatives=drawn,
-                seed=seed,
-                memory_budget=memory_budget,
-                progress=progress,
-            )
-            passes[drawn] = ranks, time.perf_counter() - started
-        ranks, seconds = passes[drawn]
+    for ranking, way in ways.items():
+        ranks, seconds = ranked[way]
         result = expected_outcomes(ranks, num_negatives, ties) if ranking == "partial-exact" else outcomes(ranks, ties)
         protocol = _protocol(graph, split, filters, ranking, ties, num_negatives, seed)
         found[ranking] = _evaluation(result, graph, protocol, seed, confidence, seconds)

@@ -99,7 +99,7 @@ class AgainstAll:
 
 
 class AgainstSample:
-    """Compares with seeded random negatives, which are drawn at once.
+    """Compares with seeded random negatives, drawn for all questions before any is scored: four bytes for each.
 
     Args:
         known: What may not be drawn beside the truth.

@@ -66,9 +66,9 @@ record here):
   trainings are those of a GPU that up to nine processes shared.
 - R-GCN by recipe `best` on WN18RR_v4, nell_v3 and nell_v4: the seconds of seeds 1 to 4 are those of cores that other
   work shared.
-- Ablation, text gain and figures of depth by recipe `best`: the settings of ReFactorGNN(6) there, with n[v] left out or other
-  depths; nothing was chosen. The seconds of these records, and of those on FB15k-237 of the same day (19 November 2026), are those of
-  cores that other work shared.
+- Ablation, text gain and figures of depth by recipe `best`: the settings of ReFactorGNN(6) there, with n[v] left out or
+  other depths; nothing was chosen. The seconds of these records, and of those on FB15k-237 of the same day (19 November
+  2026), are those of cores that other work shared.
 - The others were asked once, with the settings chosen.
 """
 

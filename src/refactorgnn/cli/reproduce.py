@@ -11,11 +11,11 @@ from rich.markup import escape
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, DataRoot
 from refactorgnn.cli.output import names_in, print_json, print_table, say
-from refactorgnn.errors import UserError, unknown_name
+from refactorgnn.errors import UserError
 from refactorgnn.reproduce.pages import our_texts, published_text
 from refactorgnn.reproduce.recipe import RECIPES
 from refactorgnn.reproduce.reproduction import Reproduction
-from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
+from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, find_table
 
 # Columns side by side in a terminal.
 _WIDTH = 4
@@ -82,8 +82,7 @@ def reproduce(
     if table == _COMPLEXITY:
         _complexity(context, accelerator, out if pages is None else pages, as_json)
         return
-    if table not in TABLES:
-        raise unknown_name("table", table, [*TABLES, _COMPLEXITY])
+    find_table(table, others=[_COMPLEXITY])
     result = api.reproduce(
         table,
         recipe=recipe,

@@ -104,14 +104,18 @@ def has_cell(row: Row, column: Column) -> bool:
     return column.graph is None or not row.seen_only
 
 
-def find_table(name: str) -> Table:
+def find_table(name: str, others: Sequence[str] = ()) -> Table:
     """The table of that name.
+
+    Args:
+        name: The name.
+        others: What else could have been meant, where more is asked for by name than tables.
 
     Raises:
         UserError: if there is none, with the nearest name.
     """
     if name not in TABLES:
-        raise unknown_name("table", name, list(TABLES))
+        raise unknown_name("table", name, [*TABLES, *others])
     return TABLES[name]
 
 

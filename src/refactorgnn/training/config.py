@@ -92,7 +92,8 @@ class TrainConfig(BaseModel):
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
     memory_budget_mb: Annotated[
-        int, Field(ge=0, description="MiB of temporaries of the score products; 0: 128 on a CPU, 432 on a GPU.")
+        int,
+        Field(ge=0, description="MiB of temporaries; 0: 128 on a CPU, 432 on a GPU, for nbfnet 1,024 on either."),
     ] = 0
 
     @property

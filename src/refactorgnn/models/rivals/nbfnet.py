@@ -15,7 +15,6 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.models.gnn import drawn_from
-from refactorgnn.ops.chunked import memory_budget_on
 from refactorgnn.ops.edges import TypedEdges
 from refactorgnn.ops.passes import aggregate_kernels_for
 from refactorgnn.ops.relational import combined_aggregates
@@ -23,6 +22,9 @@ from refactorgnn.seeds import LAYERS, combined_seed
 
 # The scalers of an isolated node, whose logarithm of degree is 0, end here.
 _LEAST_SCALE = 1e-2
+# With less, questions go through in more groups, whose forward pass is done twice, and messages in more chunks: a step
+# takes up to twice as long on a CPU.
+DEFAULT_BUDGET = 2**30
 # Numbers that a layer keeps for the backward pass, by number of its outputs: its input, before and after the norm; of
 # kernels the aggregates as well. And those that it holds while it computes.
 KEPT_BY_LAYER, KEPT_BY_KERNELS, HELD_BY_LAYER = 3, 7, 14
@@ -109,7 +111,7 @@ class NBFNet(LinkPredictor):
         num_layers: ``L``.
         dependent: Whether the relations of a layer depend on the query's.
         seed: The seed of all initial weights.
-        memory_budget: Bytes; None: 128 MiB on a CPU, 432 on a GPU.
+        memory_budget: Bytes; None: 1 GiB.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class NBFNet(LinkPredictor):
     ) -> None:
         super().__init__(relations)
         self.dim = dim
-        self.memory_budget = memory_budget
+        self.memory_budget = DEFAULT_BUDGET if memory_budget is None else memory_budget
         num_types = 2 * len(relations)
         with drawn_from(combined_seed(seed, LAYERS)):
             self.queries = nn.Embedding(num_types, dim)
@@ -164,17 +166,15 @@ class NBFNet(LinkPredictor):
         kept = kept_by_layer * (len(self.layers) + 1) if torch.is_grad_enabled() else HELD_BY_LAYER
         # With dependence, a question has relations of its own in each layer, and their derivatives.
         numbers = (kept * edges.num_nodes + 2 * len(self.layers) * edges.num_types) * self.dim
-        budget = memory_budget_on(weight.device, self.memory_budget) // 2
-        return max(1, budget // (numbers * weight.element_size()))
+        return max(1, self.memory_budget // 2 // (numbers * weight.element_size()))
 
     def _scores(self, edges: TypedEdges, subjects: Tensor, relations: Tensor, candidates: Tensor | None) -> Tensor:
         query: Tensor = self.queries(relations)
         places = torch.arange(len(subjects), device=subjects.device)
         boundary = query.new_zeros(edges.num_nodes, len(subjects), self.dim).index_put((subjects, places), query)
-        budget = memory_budget_on(query.device, self.memory_budget) // 2
         states = boundary
         for layer in self.layers:
-            states = layer(states, boundary, query, edges, budget)
+            states = layer(states, boundary, query, edges, self.memory_budget // 2)
         asked = states.transpose(0, 1) if candidates is None else states[candidates, places[:, None]]
         pairs = torch.cat([asked, query[:, None].expand(-1, asked.shape[1], -1)], dim=-1)
         scores: Tensor = self.readout(pairs)

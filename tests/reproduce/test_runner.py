@@ -13,7 +13,7 @@ import torch
 import refactorgnn
 from refactorgnn.errors import UserError
 from refactorgnn.locks import hold_folder
-from refactorgnn.reproduce import work
+from refactorgnn.reproduce import runner, work
 from refactorgnn.reproduce.experiments import Experiment
 from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import Record, load_records
@@ -180,6 +180,21 @@ def test_trainings_that_do_not_fit_into_memory_together_are_done_one_by_one(
     assert work.perform_together(tasks) == [None, None]
     assert trainings == [task.experiment.key for task in tasks]
     assert all((tmp_path / f"{seed}.json").is_file() for seed in range(2))
+
+
+def test_seeds_share_a_process_on_a_gpu_while_there_are_enough_for_all_jobs(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work.Task, "on_gpu", True)
+    tasks = [
+        work.Task(experiment(recipe, row, seed), tmp_path, None, False, {}, None)
+        for row in ("noise", "counts")
+        for seed in range(5)
+    ]
+    for jobs, sizes in ((1, [5, 5]), (3, [3, 2, 3, 2]), (10, [1] * 10), (16, [1] * 10)):
+        groups = runner._grouped(tasks, jobs)
+        assert [len(group) for group in groups] == sizes
+        assert [task for group in groups for task in group] == tasks
 
 
 def test_the_memory_that_a_recipe_sets_goes_before_that_of_a_job(recipe: Recipe, tmp_path: Path) -> None:

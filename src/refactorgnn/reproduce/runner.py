@@ -98,7 +98,7 @@ def _carry_out(plan: _Plan, jobs: int, progress: bool) -> list[Failure]:
 def _run(tasks: Sequence[Task], jobs: int, bar: Counter) -> list[Failure]:
     failures = []
     groups = do_all(
-        perform_together, _grouped(tasks), jobs, lambda group: bar.advance(0, note=group[0].experiment.name)
+        perform_together, _grouped(tasks, jobs), jobs, lambda group: bar.advance(0, note=group[0].experiment.name)
     )
     for group, outcome in groups:
         bar.advance(len(group))
@@ -109,15 +109,19 @@ def _run(tasks: Sequence[Task], jobs: int, bar: Counter) -> list[Failure]:
     return failures
 
 
-def _grouped(tasks: Sequence[Task]) -> list[tuple[Task, ...]]:
-    """Trainings that differ in their seed alone share a GPU in one process; all others are on their own."""
+def _grouped(tasks: Sequence[Task], jobs: int) -> list[tuple[Task, ...]]:
+    """Trainings that differ in their seed alone share a GPU in one process; all others are on their own.
+
+    Where there are few, they do not wait for each other in one process while others have nothing to do.
+    """
+    most = max(1, min(_MOST_TOGETHER, len(tasks) // jobs))
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(task.experiment.key_but_seed if task.on_gpu else task.experiment.key, []).append(task)
     return [
-        tuple(group[start : start + _MOST_TOGETHER])
+        tuple(group[start : start + most])
         for group in groups.values()
-        for start in range(0, len(group), _MOST_TOGETHER)
+        for start in range(0, len(group), most)
     ]
 
 

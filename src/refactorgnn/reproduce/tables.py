@@ -146,7 +146,7 @@ _RIVALS = "NBFNet", "GraIL", "Neural-LP", "DRUM", "RuleN", "PPR", "PPR (range fi
 _GATS, _WITHOUT = ("GAT(3) [R]", "GAT(3) [T]"), ("No Pretrain [R]", "No Pretrain [T]")
 _OUR_RIVALS = (*_GATS, *_WITHOUT, *_REFACTOR_ROWS[1::2], "best [R]", "best [T]")
 _INFINITE_ROWS = "ReFactorGNN(inf)", "ReFactorGNN(inf) ComplEx", "ensemble (inf)", "ensemble (unlinked)"
-_TRANSDUCTIVE_ROWS = "R-GCN", "RuleN", "DistMult", "ComplEx", *_INFINITE_ROWS
+_TRANSDUCTIVE_ROWS = "R-GCN", "RuleN", "DistMult", "ComplEx", "ComplEx + relations", *_INFINITE_ROWS
 _DEPTH_ROWS = tuple(f"{model}({depth}) [R]" for model in ("GAT", "ReFactorGNN") for depth in DEPTHS)
 
 _ALL = (

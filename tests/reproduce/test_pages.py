@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from refactorgnn.reproduce import pages
 from refactorgnn.reproduce.cells import Cell
-from refactorgnn.reproduce.recipe import Recipe, RecipeRow
+from refactorgnn.reproduce.recipe import Recipe
 from refactorgnn.reproduce.records import Record, load_records
 from refactorgnn.reproduce.tables import TABLES
 from tests.reproduce.small import fake_record
@@ -48,8 +49,7 @@ def test_a_page_shows_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest
     )
     chosen = Recipe.load("paper")
     row = chosen.rows["with n[v] [T]"]
-    noted = RecipeRow(row.settings, row.families, row.datasets, row.selected, "Longer training;\n no gain.")
-    monkeypatch.setitem(chosen.rows, "with n[v] [T]", noted)
+    monkeypatch.setitem(chosen.rows, "with n[v] [T]", replace(row, notes="Longer training;\n no gain."))
     monkeypatch.setattr(Recipe, "load", lambda name: chosen if name == "paper" else load(name))
     (path,) = pages.write_pages(tmp_path, "ablation", records)
     assert path == tmp_path / "ablation.md"
@@ -94,14 +94,14 @@ def test_a_figure_is_drawn_where_something_draws_it(tmp_path: Path, monkeypatch:
         drawn.append((len(cells), path))
 
     monkeypatch.setitem(pages.RECIPE_FIGURES, "depth", draw)
-    one = Recipe.load("best").experiment("GAT(3) [R]", "fb237_v2", "fb237_v2_ind", 0)
+    one = Recipe.load("best").experiment("ReFactorGNN(3) [R]", "fb237_v2", "fb237_v2_ind", 0)
     (path,) = pages.write_pages(tmp_path, "depth", {one.key: fake_record(one, 0.5)})
     # Two models of four depths on two datasets, MRR and parameters; nothing of the recipe without records.
     assert drawn == [(2 * 4 * 2 * 2, tmp_path / "depth-best")]
     text = path.read_text(encoding="utf-8")
     assert "(depth-best.svg)" in text
-    assert "| GAT(3) [R] | – | 1,234 |" in text
-    assert "GAT(9) [R], ReFactorGNN(1) [R]" in text  # left out
+    assert "| ReFactorGNN(3) [R] | – | 1,234 |" in text
+    assert "GAT(9) [R], ReFactorGNN(1) [R], ReFactorGNN(6) [R]" in text  # left out
     assert "| GAT(9) [R] |" not in text
 
 

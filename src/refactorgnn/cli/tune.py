@@ -90,7 +90,8 @@ def tune(
         return
     _print(result)
     say(
-        f"The trials are in {result.trials_path}, the best settings in {result.best_path}. "
+        "Validation MRRs are to be compared with each other, not with those of train, which filters the answers of the "
+        f"test split as well. The trials are in {result.trials_path}, the best settings in {result.best_path}. "
         f"Next: refactorgnn train --config {result.best_path}"
     )
 

@@ -118,7 +118,10 @@ def _selection(table: Table, recipe: Recipe, shown: Sequence[Row]) -> list[str]:
     idle = [row.name for row in table.measured_rows(recipe) if row not in shown]
     missing = [f"Left out, since no run of them is recorded: {', '.join(idle)}.", ""] if idle else []
     rows = dict.fromkeys(term for row in shown for term in row.terms)
-    open_rows = {row: [name for name in table.datasets if not recipe.is_selected(row, name)] for row in rows}
+    open_rows = {
+        row: [name for name in table.datasets if recipe.has(row, name) and not recipe.is_selected(row, name)]
+        for row in rows
+    }
     named = [
         row if len(datasets) == len(table.datasets) else f"{row} ({', '.join(datasets)})"
         for row, datasets in open_rows.items()

@@ -11,6 +11,9 @@
         datasets: {fb237_v2: {n3: 0.005}}
         selected: [fb237_v1]             # where settings were searched on validation MRR; true: everywhere
         notes: What was tried, for the page.
+      ComplEx + relations:
+        like: ComplEx
+        only: [FB15k-237]                # no such row on other datasets
       ensemble [T]:
         members:
           - {row: "ReFactorGNN(6) [T]"}
@@ -24,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ from refactorgnn.training.strict_yaml import read_mapping
 FOLDER = Path(__file__).parent / "recipes"
 RECIPES = ("paper", "best")
 _KEYS = ("description", "include", "defaults", "rows")
-_ROW_KEYS = ("like", "settings", "families", "datasets", "selected", "notes", "members")
+_ROW_KEYS = ("like", "settings", "families", "datasets", "only", "selected", "notes", "members")
 _MEMBER_KEYS = ("row", "seed_offset", "seed", "datasets")
 _REMEDY = "correct it"
 
@@ -78,6 +81,7 @@ class RecipeRow:
         settings: Settings for every dataset.
         families: Settings for a family of datasets, over those.
         datasets: Settings for one dataset, over those.
+        only: The datasets that have this row; None: all.
         selected: Whether settings were selected by a search on validation data: everywhere, nowhere, or where.
         notes: What was tried, for the page.
         members: The members, if the row is an ensemble.
@@ -86,19 +90,18 @@ class RecipeRow:
     settings: dict[str, Any] = field(default_factory=dict)
     families: dict[str, dict[str, Any]] = field(default_factory=dict)
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    only: tuple[str, ...] | None = None
     selected: bool | tuple[str, ...] = False
     notes: str = ""
     members: tuple[Member, ...] = ()
 
     def over(self, other: RecipeRow) -> RecipeRow:
-        """The row with the settings of another underneath; selected and notes stay its own."""
-        return RecipeRow(
-            other.settings | self.settings,
-            _merged(other.families, self.families),
-            _merged(other.datasets, self.datasets),
-            self.selected,
-            self.notes,
-            self.members,
+        """The row with the settings of another underneath; all else stays its own."""
+        return replace(
+            self,
+            settings=other.settings | self.settings,
+            families=_merged(other.families, self.families),
+            datasets=_merged(other.datasets, self.datasets),
         )
 
 
@@ -140,6 +143,13 @@ class Recipe:
                     raise FileError(path, problem, _REMEDY)
         return cls(path.stem, content.get("description", ""), content.get("defaults", {}), rows)
 
+    def has(self, row: str, dataset: str) -> bool:
+        """Whether there is such a row on a dataset; an ensemble has none where nothing is a member of it."""
+        about = self.rows[row]
+        if about.only is not None:
+            return dataset in about.only
+        return not about.members or bool(self.members(row, dataset))
+
     def settings(self, row: str, dataset: str) -> dict[str, Any]:
         """The settings of a row on a dataset."""
         about = self.rows[row]
@@ -170,7 +180,7 @@ def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[s
     """A row over the rows that it is like."""
     content = dict(raw[name])
     base = content.pop("like", None)
-    members = content.pop("members", ())
+    members, only = content.pop("members", ()), content.pop("only", None)
     for member in members:
         _check_keys(member, _MEMBER_KEYS, path, f"a member of row {name!r}")
         if "seed" in member and "seed_offset" in member:
@@ -178,6 +188,7 @@ def _resolve(name: str, raw: dict[str, dict[str, Any]], path: Path, met: tuple[s
     selected = content.pop("selected", False)
     row = RecipeRow(
         **{key: value for key, value in content.items() if value is not None},
+        only=None if only is None else tuple(only),
         selected=selected if isinstance(selected, bool) else tuple(selected),
         members=tuple(_member(member) for member in members),
     )

@@ -118,11 +118,7 @@ def _grouped(tasks: Sequence[Task], jobs: int) -> list[tuple[Task, ...]]:
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(task.experiment.key_but_seed if task.on_gpu else task.experiment.key, []).append(task)
-    return [
-        tuple(group[start : start + most])
-        for group in groups.values()
-        for start in range(0, len(group), most)
-    ]
+    return [tuple(group[start : start + most]) for group in groups.values() for start in range(0, len(group), most)]
 
 
 class _Plan:

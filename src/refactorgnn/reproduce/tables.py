@@ -71,7 +71,7 @@ class Table:
             recipe.experiment(term, column.dataset, column.graph, seed)
             for column in self.columns
             for row in self.measured_rows(recipe)
-            if has_cell(row, column)
+            if _is_measured(row, column, recipe)
             for term in row.terms
             for seed in range(num_seeds)
         ]
@@ -81,7 +81,7 @@ class Table:
         found = []
         for row in self.measured_rows(recipe):
             for column in self.columns:
-                if has_cell(row, column):
+                if _is_measured(row, column, recipe):
                     seeds = _by_seed(row, column, recipe, records, num_seeds)
                     found += [Cell.measured(row, column, metric, seeds) for metric in self.metrics]
         return found
@@ -102,6 +102,10 @@ def _by_seed(
 def has_cell(row: Row, column: Column) -> bool:
     """Whether the model of a row can be asked about the graph of a column."""
     return column.graph is None or not row.seen_only
+
+
+def _is_measured(row: Row, column: Column, recipe: Recipe) -> bool:
+    return has_cell(row, column) and all(recipe.has(term, column.dataset) for term in row.terms)
 
 
 def find_table(name: str, others: Sequence[str] = ()) -> Table:

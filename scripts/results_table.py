@@ -69,13 +69,14 @@ record here):
 - Ablation, text gain and figures of depth by recipe `best`: the settings of ReFactorGNN(6) there, with n[v] left out or
   other depths; nothing was chosen. The seconds of these records, and of those on FB15k-237 of the same day (19 November
   2026), are those of cores that other work shared.
-- ComplEx + relations on FB15k-237: its settings were chosen after ComplEx was known to be below the goal of 0.37, by the
-  validations of two trainings ([searches](searches/README.md)); the test split was asked once for each seed.
+- ComplEx + relations on FB15k-237: its settings were chosen after ComplEx was known to be below the goal of 0.37, by
+  the validations of two trainings ([searches](searches/README.md)); the test split was asked once for each seed.
 - best [R] and best [T], seed 0 on all pairs: measured again on 19 November 2026, each training in a process of its own,
   for its peak memory. The records replace the former ones, from which they differ as two trainings on a GPU do.
 - ReFactorGNN(3) and (6) [T] by recipe `best`: 23 of these runs were asked a second time, for the machine with their
   records was lost.
-- The seconds of the records of 19 November 2026 made on an H200 are those of a GPU that up to fourteen processes shared.
+- The seconds of the records of 19 November 2026 made on an H200 are those of a GPU that up to fourteen processes
+  shared.
 - The others were asked once, with the settings chosen.
 """
 

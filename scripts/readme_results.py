@@ -1,7 +1,7 @@
 """Write the tables of results and of speed in README.md from the records in docs: no figure in them is typed by hand.
 
-Run it after ``refactorgnn reproduce inductive`` and ``refactorgnn bench``: ``python scripts/readme_results.py``. A test
-compares the two.
+Run it after ``refactorgnn reproduce inductive``, ``reproduce transductive`` and ``refactorgnn bench``: ``python
+scripts/readme_results.py``. A test compares the two.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- made by scripts/readme_results.py -->", "<!-- end -->"
+KNOWN_BEGIN = "<!-- one graph, made by scripts/readme_results.py -->"
 SPEED_BEGIN = "<!-- speed, made by scripts/readme_results.py -->"
 LAYERS = [(dataset, dim) for dataset in ("FB15k-237", "WN18RR") for dim in (256, 768)]
 ROWS = {
@@ -27,6 +28,12 @@ ROWS = {
     "best [T]": "one model, with texts",
     "ensemble [R]": "an ensemble, no texts",
     "ensemble [T]": "an ensemble, with texts",
+}
+KNOWN_ROWS = {
+    "ReFactorGNN(inf)": "infinite depth, as in the paper",
+    "ReFactorGNN(inf) ComplEx": "the same with another score",
+    "ComplEx + relations": "a table that predicts relations, too",
+    "ensemble (inf)": "an ensemble",
 }
 TABLE = TABLES["inductive"]
 HITS, MRR = (
@@ -75,6 +82,26 @@ def _scale_line() -> str:
     return f"| {about['scale_name']} | {' | '.join(f'{mean:.4f}' for mean in means)} | |"
 
 
+def known_block() -> str:
+    """The lines between the marks about entities that were trained on, these included."""
+    table = TABLES["transductive"]
+    cells = table.cells(Recipe.load("best"), load_records(ROOT / "docs" / "results"), NUM_SEEDS)
+    names = [column.name for column in table.columns]
+    lines = [KNOWN_BEGIN, f"| test MRR | {' | '.join(names)} |", "|---|---:|---:|---:|"]
+    for row, about in KNOWN_ROWS.items():
+        ours = {cell.column.name: _known_text(cell) for cell in cells if cell.row.name == row}
+        lines.append(f"| `{row}`, {about} | {' | '.join(ours.get(name, '–') for name in names)} |")
+    papers = [cell.published for cell in cells if cell.row.name == "ReFactorGNN(inf)"]
+    lines.append(f"| the paper's ReFactorGNN(∞) | {' | '.join(f'{one.mean:.3f}' for one in papers if one)} |")
+    return "\n".join([*lines, END])
+
+
+def _known_text(cell: Cell) -> str:
+    if cell.ours is None:
+        return "–"
+    return f"{cell.ours.mean:.3f}" + ("" if cell.ours.n == NUM_SEEDS else f" ({cell.ours.n} of {NUM_SEEDS} seeds)")
+
+
 def speed_block() -> str:
     """The lines between the marks about speed, these included."""
     lines = [
@@ -101,7 +128,7 @@ def _is_layer(record: BenchRecord, dataset: str, dim: int) -> bool:
 def readme() -> str:
     """README.md with the tables as they should be."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for begin, lines in ((BEGIN, block()), (SPEED_BEGIN, speed_block())):
+    for begin, lines in ((BEGIN, block()), (KNOWN_BEGIN, known_block()), (SPEED_BEGIN, speed_block())):
         before, _, rest = text.partition(begin)
         text = before + lines + rest.partition(END)[2]
     return text

@@ -66,6 +66,10 @@ def test_failures_are_named_and_the_exit_code_tells(recipe: Recipe, cli: Cli, tm
         (("inductive", "--rows", "GAT(3) [S]"), ("row 'GAT(3) [S]'", "'GAT(3) [R]'")),
         (("inductive", "--rows", ","), ("no row is named",)),
         (("inductive", "--rows", "ensemble [T]"), ("recipe 'paper' has no settings for these rows",)),
+        (
+            ("transductive", "--recipe", "best", "--rows", "ComplEx + relations", "--datasets", "UMLS"),
+            ("on other datasets only: FB15k-237",),
+        ),
         (("inductive", "--seeds", "0"), ("seeds=0",)),
         (("inductive", "--jobs", "0"), ("jobs=0",)),
         (("inductive", "--accelerator", "abacus"), ("accelerator", "'abacus'")),

@@ -89,6 +89,9 @@ def reproduce_table(
     if not table.measured_rows(chosen):
         known = ", ".join(row.name for row in whole.measured_rows(chosen))
         raise UserError(f"recipe {recipe!r} has no settings for these rows of {name}: it has them for {known}.")
+    if not table.experiments(chosen, 1):
+        elsewhere = dict.fromkeys(one.dataset for one in whole.part(rows, None).experiments(chosen, 1))
+        raise UserError(f"recipe {recipe!r} has these rows of {name} on other datasets only: {', '.join(elsewhere)}.")
     if num_seeds < 1:
         raise UserError(f"seeds={num_seeds} cannot be used: choose a whole number from 1 on.")
     failures = []

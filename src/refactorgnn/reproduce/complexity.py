@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
-from itertools import count
+from itertools import count, islice
 from typing import Any, Literal
 
 import torch
@@ -25,19 +25,23 @@ from refactorgnn.progress import counting
 from refactorgnn.provenance import provenance
 from refactorgnn.reproduce.synthetic import synthetic_graph
 from refactorgnn.training.building import build_model
-from refactorgnn.training.config import GATConfig, MessagePassingConfig, ReFactorConfig, RGCNConfig
+from refactorgnn.training.config import GATConfig, MessagePassingConfig, ReFactorConfig, RGCNConfig, TrainConfig
 from refactorgnn.training.objective import total_loss
 from refactorgnn.training.regimes import Regime, make_regime
+from refactorgnn.training.rivals.nbfnet import NBFNetConfig
 
 Quantity = Literal["step_seconds", "layer_seconds", "memory_mb", "num_parameters"]
-# The settings that all points share. All facts are messages and targets, as in the paper; the temporaries of the score
-# products get little, lest a constant hide what grows.
+# The settings of models that compute states. All facts are messages and targets, as in the paper; the temporaries of
+# the score products get little, lest a constant hide what grows.
 SHARED: Mapping[str, Any] = {"dataset": "synthetic", "mask": 0.0, "memory_budget_mb": 8, "features": "random"}
-MODELS: Mapping[str, Callable[..., MessagePassingConfig]] = {
+# And of one that reads the graph anew for each question: it is timed on so many facts, and a step asks about all.
+ASKING: Mapping[str, Any] = {"dataset": "synthetic", "memory_budget_mb": 8, "batch_size": 4}
+MODELS: Mapping[str, Callable[..., TrainConfig]] = {
     "ReFactorGNN, layer-wise": lambda **sizes: ReFactorConfig(**SHARED, **sizes),
     "ReFactorGNN, unrolled": lambda **sizes: ReFactorConfig(**SHARED, **sizes, regime="unrolled", steps_per_epoch=1),
     "GAT": lambda **sizes: GATConfig(**SHARED, **sizes, steps_per_epoch=1),
     "R-GCN": lambda **sizes: RGCNConfig(**SHARED, **sizes, steps_per_epoch=1, bases=4),
+    "NBFNet": lambda **sizes: NBFNetConfig(**ASKING, **sizes),
 }
 _PRELOAD = ("torch_geometric.nn", "refactorgnn.reproduce.complexity")
 _NOTE = (
@@ -151,6 +155,7 @@ def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> 
         "benchmark": "complexity",
         "options": asdict(options),
         "settings": {**SHARED, "optimizer": "sgd", "learning_rate": _LEARNING_RATE},
+        "settings_of_asking": dict(ASKING),
         "base": asdict(options.base),
         "sweeps": [asdict(sweep) for sweep in options.sweeps],
         "points": points,
@@ -167,15 +172,15 @@ def measure_point(model: str, size: Size, options: ComplexityOptions) -> dict[st
     last, since measuring it slows what follows.
     """
     torch.set_num_threads(options.threads)
-    _Trial(model, Size(2, 16, 60, 3, 240), options).epoch()
+    _Trial(model, Size(2, 16, 60, 3, 240), options).learn()
     trial = _Trial(model, size, options)
     return {
         "model": model,
         **asdict(size),
         "num_queries": trial.graph.queries("train").num_queries,
         "num_parameters": trial.model.num_parameters,
-        "step_seconds": trial.seconds_of(trial.epoch, options.seconds) / trial.steps,
-        "loss_seconds": trial.seconds_of(trial.loss_alone, options.seconds / 4),
+        "step_seconds": trial.seconds_of(trial.learn, options.seconds) / trial.steps,
+        "loss_seconds": trial.seconds_of(trial.loss_alone, options.seconds / 4) if trial.has_states else 0.0,
         "memory_mb": round(trial.memory_added_mb(), 3),
     }
 
@@ -190,25 +195,32 @@ class _Trial:
         self.graph: KnowledgeGraph = synthetic_graph(
             size.num_entities, size.num_relations, size.num_triples, options.seed
         )
-        network = build_model(self.config, self.graph).to(self.device)
-        assert isinstance(network, StateEncoder)
-        self.model = network
-        self.regime = make_regime(network, self.config, self.graph, self.device).train()
+        self.model = build_model(self.config, self.graph).to(self.device)
+        self.has_states = isinstance(self.model, StateEncoder)
+        self.regime = make_regime(self.model, self.config, self.graph, self.device).train()
         # Plain SGD: an optimiser that carries sums would add a multiple of the parameters to the memory.
-        self.optimizer = torch.optim.SGD(network.parameters(), lr=_LEARNING_RATE)
-        is_layerwise = isinstance(self.config, ReFactorConfig) and self.config.regime == "layerwise"
-        self.steps = size.num_layers if is_layerwise else 1
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=_LEARNING_RATE)
+        self.steps = self._steps_learned(size)
         self._numbers = count(1)
         self._queries = self.graph.queries("train").to(self.device)
         self._states = torch.randn(size.num_entities, size.dim, device=self.device)
 
-    def epoch(self) -> None:
-        """One cycle of the layers if training is layer-wise, one step otherwise."""
-        run_epoch(self.regime, self.optimizer, next(self._numbers))
+    def _steps_learned(self, size: Size) -> float:
+        """The steps that :meth:`learn` takes, one being about all facts once."""
+        if isinstance(self.config, NBFNetConfig):
+            return self.config.batch_size / size.num_triples
+        is_layerwise = isinstance(self.config, ReFactorConfig) and self.config.regime == "layerwise"
+        return size.num_layers if is_layerwise else 1
+
+    def learn(self) -> None:
+        """One cycle of the layers if training is layer-wise; a batch if it asks fact by fact; else one step."""
+        run_epoch(self.regime, self.optimizer, next(self._numbers), most=None if self.has_states else 1)
         self._wait()
 
     def loss_alone(self) -> None:
         """The loss and its gradient for given states: what a step costs whatever the layers are."""
+        assert isinstance(self.model, StateEncoder)
+        assert isinstance(self.config, MessagePassingConfig)
         states, queries = self._states.detach().requires_grad_(), self._queries
         known = queries.objects_of(queries.subjects, queries.relations)
         relations = self.model.relation_embeddings
@@ -223,13 +235,13 @@ class _Trial:
         return min([first_cpu, *cpu] if self.device.type == "cpu" else [first, *wall])
 
     def memory_added_mb(self) -> float:
-        """The peak of the memory during an epoch, above what the graph, the model and its inputs take."""
+        """The peak of the memory while learning, above what the graph, the model and its inputs take."""
         self.optimizer.zero_grad()
         if self.device.type != "cuda":
-            return memory_added_mb(self.epoch)
+            return memory_added_mb(self.learn)
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
-        self.epoch()
+        self.learn()
         return (torch.cuda.max_memory_allocated(self.device) - before) / 1e6
 
     def _wait(self) -> None:
@@ -237,10 +249,10 @@ class _Trial:
             torch.cuda.synchronize(self.device)
 
 
-def run_epoch(regime: Regime[Any], optimizer: torch.optim.Optimizer, number: int) -> None:
-    """All batches of an epoch, a step of learning after each."""
+def run_epoch(regime: Regime[Any], optimizer: torch.optim.Optimizer, number: int, *, most: int | None = None) -> None:
+    """All batches of an epoch, or the first of them, a step of learning after each."""
     regime.begin(number)
-    for batch in regime.batches(number):
+    for batch in islice(regime.batches(number), most):
         optimizer.zero_grad()
         regime(batch).backward()
         optimizer.step()
@@ -254,6 +266,11 @@ def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | 
     mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
     spread = math.fsum((a - mean_x) ** 2 for a in x)
     return math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread else None
+
+
+def models_of(record: Mapping[str, Any]) -> list[str]:
+    """The models that were measured, in that order."""
+    return list(dict.fromkeys(point["model"] for point in record["points"]))
 
 
 def points_of(record: Mapping[str, Any], model: str, sweep: Mapping[str, Any]) -> list[dict[str, Any]]:

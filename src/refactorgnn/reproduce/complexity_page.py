@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from refactorgnn.reproduce.complexity import (
-    MODELS,
     Quantity,
     exponent,
+    models_of,
     points_of,
     published_complexity,
     published_range,
@@ -67,6 +67,13 @@ _NOTES = """\
 - Exponents of small sizes are too low: what does not grow (calls, the loss, the budget of temporaries) weighs more
   there.
 """
+# Of a record in which a model that asks fact by fact was timed on some facts.
+_ASKING = """\
+NBFNet goes through its layers for each question anew. It was timed on {batch_size} facts, half of them asked for their
+tails and half for their heads, with 32 wrong answers each, while all were out of the graph; a step is that, times
+|T| / {batch_size}, for the paper counts |T| questions. Its memory is that of the questions that are computed at once,
+one where the budget holds no more, and of the gradients; the paper counts the states of all |T| questions.
+"""
 
 
 def complexity_page(record: Mapping[str, Any]) -> str:
@@ -119,7 +126,7 @@ def formula(terms: Iterable[Mapping[str, int]]) -> str:
 
 def _panel(record: Mapping[str, Any], sweep: Mapping[str, Any], quantity: Quantity, label: str) -> Panel:
     series = []
-    for style, model in enumerate(MODELS):
+    for style, model in enumerate(models_of(record)):
         points = points_of(record, model, sweep)
         x = tuple(float(point[sweep["field"]]) for point in points)
         series.append(Series(model, x, tuple(value_of(point, quantity) for point in points), style))
@@ -141,6 +148,7 @@ def _introduction(record: Mapping[str, Any]) -> list[str]:
         f"|R| = {base['num_relations']:,}, |T| = {base['num_triples']:,}.",
         f"All facts are messages and targets; random features; {settings['memory_budget_mb']} MiB for temporaries of "
         "the score products; plain SGD.",
+        *(["", _ASKING.format(**record["settings_of_asking"]).rstrip()] if "settings_of_asking" in record else []),
         *(["", "**A quick measurement of tiny sizes: its exponents mean nothing.**"] * record["options"]["quick"]),
         "",
     ]
@@ -168,7 +176,7 @@ def _exponents_section(record: Mapping[str, Any]) -> list[str]:
     for quantity, title in _QUANTITIES.items():
         rows = [
             [model, formula(_terms(model, quantity)), *(_cell(record, model, sweep, quantity) for sweep in sweeps)]
-            for model in MODELS
+            for model in models_of(record)
         ]
         headings = ["model", "paper", *(sweep["axis"] for sweep in sweeps)]
         lines += [f"### {title}", "", *_table(headings, rows), ""]

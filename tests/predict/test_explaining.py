@@ -13,6 +13,8 @@ from refactorgnn import KnowledgeGraph, Predictor, Run, UserError
 from refactorgnn.data.vocabulary import Vocabulary
 from refactorgnn.layers import log_likelihood_gradient
 from refactorgnn.models.ensemble import Ensemble
+from refactorgnn.models.rivals.drum import DRUM
+from refactorgnn.models.rivals.nbfnet import NBFNet
 from refactorgnn.predict.explaining import Term
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import TrainConfig
@@ -164,6 +166,11 @@ def test_other_models_say_what_they_can_do(graph: KnowledgeGraph, tiny_run: Run)
     reasons = gat.explain("e00", "r2", "e07", num_counterfactuals=2)
     assert (reasons.by_tail, reasons.by_head, len(reasons.counterfactuals)) == ((), (), 2)
     assert "facts can be taken away only" in reasons.note
+    for rival in (NBFNet(graph.relations, 8, num_layers=2), DRUM(graph.relations, 8, 2, 2)):
+        reasons = Predictor(rival, graph).explain("e00", "r2", "e07", num_counterfactuals=2)
+        assert len(reasons.counterfactuals) == 2
+        assert all(one.score != reasons.score for one in reasons.counterfactuals)
+        assert ("refactorgnn rules" in reasons.note) == isinstance(rival, DRUM)
     transe = Predictor(model_of(graph, scorer="transe"), graph).explain("e00", "r2", "e07")
     assert "'transe' is not linear" in transe.note
     with pytest.raises(UserError, match="depth=0"):

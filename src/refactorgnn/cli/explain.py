@@ -58,6 +58,8 @@ def _print(reasons: Explanation, graph: KnowledgeGraph, most: int) -> None:
     )
     if reasons.note:
         say(f"{reasons.note[0].upper()}{reasons.note[1:]}.")
+        if not (reasons.rules or reasons.counterfactuals):
+            say("--counterfactual takes facts away and shows what becomes of the score.")
     if reasons.rules:
         print_table(
             f"rules that say {tail}",

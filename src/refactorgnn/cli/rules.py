@@ -10,7 +10,6 @@ import typer
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson
 from refactorgnn.cli.output import print_json, print_table
-from refactorgnn.training.setting_types import shown
 
 
 def rules(
@@ -32,5 +31,9 @@ def rules(
         print_json([one.to_dict() for one in found])
         return
     about = "" if relation is None else f" about {relation}"
-    rows = [[one.confidence, shown(one.support), shown(one.groundings), one.text] for one in found]
-    print_table(f"{len(found)} rules{about}", ["confidence", "support", "of", "rule"], rows)
+    title = f"{len(found)} rules{about}"
+    if any(one.support is not None for one in found):
+        rows = [[one.confidence, one.support, one.groundings, one.text] for one in found]
+        print_table(title, ["confidence", "support", "of", "rule"], rows)
+    else:
+        print_table(title, ["confidence", "rule"], [[one.confidence, one.text] for one in found])

@@ -32,6 +32,7 @@ from torch.nn.functional import linear
 from refactorgnn.ops import passes
 from refactorgnn.ops.chunked import cached_budget_on, chunks, matmul, memory_budget_on
 from refactorgnn.ops.edges import TARGET_SIZE, TypedEdges
+from refactorgnn.ops.precision import product_dtype
 
 # Below it a variance counts as none: the root of 0 has no derivative.
 LEAST_VARIANCE = 1e-6
@@ -70,7 +71,11 @@ def combined_aggregates(
     relations, weights, scales = (values.to(states.dtype) for values in (relations, weights, scales))
     combined: Tensor
     if passes.aggregate_kernels_for(states) is None:
-        combined = _CombinedAggregates.apply(states, boundary, relations, weights, scales, edges, memory_budget)
+        operands = product_dtype(states)
+        with torch.autocast(states.device.type, enabled=False):  # which would narrow results as well
+            combined = _CombinedAggregates.apply(
+                states, boundary, relations, weights, scales, edges, memory_budget, operands
+            )
         return combined
     aggregates: Tensor = _KernelAggregates.apply(states, boundary, relations, edges)
     parts = linear(aggregates, weights.flatten(0, 1)).unflatten(-1, weights.shape[:2])
@@ -108,21 +113,23 @@ class _CombinedAggregates(torch.autograd.Function):
         scales: Tensor,
         edges: TypedEdges,
         memory_budget: int | None,
+        operands: torch.dtype,
     ) -> Tensor:
         combined = states.new_empty(*states.shape[:-1], weights.shape[1])
         for questions, parts in _blocks(states, edges, memory_budget):
             given = states[:, questions], boundary[:, questions], _of(relations, questions)
             for chunk in parts:
                 found = _aggregate(chunk.messages(*given)[0])
-                outputs = matmul(found.flatten(0, 1), chunk.weight(weights, scales).T).view(*found.shape[:2], -1)
+                factors = found.flatten(0, 1).to(operands), chunk.weight(weights, scales).T.to(operands)
+                outputs = matmul(*factors).view(*found.shape[:2], -1)
                 combined[:, questions].index_copy_(0, chunk.targets, outputs)
         ctx.save_for_backward(states, boundary, relations, weights, scales)
-        ctx.edges, ctx.memory_budget = edges, memory_budget
+        ctx.edges, ctx.memory_budget, ctx.operands = edges, memory_budget, operands
         return combined
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, None, None, None]:
         states, boundary, relations, weights, scales = ctx.saved_tensors
         grad_states, grad_relations, grad_weights = map(torch.zeros_like, (states, relations, weights))
         grad_boundary = torch.empty_like(boundary)
@@ -132,14 +139,14 @@ class _CombinedAggregates(torch.autograd.Function):
             for chunk in parts:
                 messages, h, w = chunk.messages(*given)
                 found = _aggregate(messages)
-                by_output = grad[:, questions].index_select(0, chunk.targets).flatten(0, 1)
-                by_aggregates = matmul(by_output, chunk.weight(weights, scales)).view(found.shape)
-                grad_weights += chunk.scales(scales) * matmul(by_output.T, found.flatten(0, 1))
+                by_output = grad[:, questions].index_select(0, chunk.targets).flatten(0, 1).to(ctx.operands)
+                by_aggregates = matmul(by_output, chunk.weight(weights, scales).to(ctx.operands)).view(found.shape)
+                grad_weights += chunk.scales(scales) * matmul(by_output.T, found.flatten(0, 1).to(ctx.operands))
                 by_edge, by_own = _by_message(messages, found, by_aggregates).tensor_split([chunk.degree], dim=1)
                 grad_boundary[:, questions].index_copy_(0, chunk.targets, by_own.squeeze(1))
                 into_states.index_add_(0, chunk.sources.flatten(), (w * by_edge).flatten(0, 1))
                 into_relations.index_add_(0, chunk.types.flatten(), _like(h.mul_(by_edge).flatten(0, 1), w))
-        return grad_states, grad_boundary, grad_relations, grad_weights, None, None, None
+        return grad_states, grad_boundary, grad_relations, grad_weights, None, None, None, None
 
 
 def _aggregate(messages: Tensor) -> Tensor:

@@ -26,18 +26,15 @@ from refactorgnn.data.queries import QueryIndex
 from refactorgnn.errors import UserError
 from refactorgnn.evaluation.ranking import rank_triples
 from refactorgnn.models.base import LinkPredictor, QueryScorer
-from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.models.ensemble import Ensemble
-from refactorgnn.models.rivals.ppr import PersonalisedPageRank
 from refactorgnn.models.rivals.rule_scorer import RuleScorer
-from refactorgnn.models.rivals.rulen import RuleN
+from refactorgnn.models.rivals.rules_protocol import LearnedRules
 from refactorgnn.predict.local_layer import normalisers
-from refactorgnn.predict.rules import RuleReason, rule_reasons
+from refactorgnn.predict.rules import RuleReason, Triple, rule_reasons
 from refactorgnn.predict.tracing import Trace, trace, why_not_traced
 from refactorgnn.scorers import DotScorer
 
 Kind = Literal["fact", "link", "n[v]", "regulariser", "earlier state", "features"]
-Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,8 @@ class Explanation:
         counterfactuals: The facts that were taken away, the one that lowers the score most first.
         num_facts: How many facts there are around head and tail.
         note: What could not be done with this model.
-        rules: For a model of rules, those that say the tail is an answer, the most confident first.
+        rules: Of a model of rules, or an ensemble with one, those that say the tail is an answer, the most confident
+            first.
     """
 
     triple: tuple[str, str, str]
@@ -123,16 +121,16 @@ def explain_triple(
     if depth < 1:
         raise UserError(f"depth={depth} splits no layer: choose 1 or more.")
     reason = _why_not_split(model)
-    if reason and not _has_messages(model):
+    if reason and not model.uses_facts:
         raise UserError(
-            f"{reason}, so no fact has a part of its own in a score: explain a run of refactor with finitely many "
-            "layers (or, by taking facts away only, of rgcn, gat or forgetting; or of rulen, by rules)."
+            f"{reason}, and what it answers does not depend on the facts that it is given: explain a run of refactor "
+            "with finitely many layers (or, by taking facts away, of another model that answers about new entities)."
         )
     head, _, tail = triple
     traces = [] if reason else trace(model, graph)
     by_tail = _merged(graph, [_split(one, graph, triple, "tail", depth) for one in traces])
     by_head = _merged(graph, [_split(one, graph, triple, "head", depth) for one in traces])
-    rules = rule_reasons(bound, graph, triple) if isinstance(bound, RuleScorer) else ()
+    rules = rule_reasons(bound, graph, triple)
     facts = _facts_around(graph, head, tail, _weights([*by_tail, *by_head], rules))
     taken = [_without(model, graph, triple, fact) for fact in facts[:num_counterfactuals]]
     score, tail_rank, head_rank = _standing(bound, graph, triple)
@@ -145,15 +143,18 @@ def explain_triple(
         by_head=tuple(by_head),
         counterfactuals=tuple(sorted(taken, key=lambda one: one.score)),
         num_facts=len(facts),
-        note=_note(reason, bound) if reason else "",
+        note=_note(reason, model, bound) if reason else "",
         rules=rules,
     )
 
 
-def _note(reason: str, bound: QueryScorer) -> str:
+def _note(reason: str, model: LinkPredictor, bound: QueryScorer) -> str:
     if isinstance(bound, RuleScorer):
         return "a score is made of the confidences of rules and is no sum over facts: rules are the reasons"
-    return f"{reason}, so its scores are no sums over facts: facts can be taken away only"
+    learned = (
+        "; what it has learned can be read as rules (refactorgnn rules)" if isinstance(model, LearnedRules) else ""
+    )
+    return f"{reason}, so its scores are no sums over facts: facts can be taken away only{learned}"
 
 
 def _why_not_split(model: LinkPredictor) -> str | None:
@@ -164,16 +165,6 @@ def _why_not_split(model: LinkPredictor) -> str | None:
             if not member.scorer.is_bilinear:  # type: ignore[union-attr]
                 return f"the scorer {member.scorer.name!r} is not linear in head and tail"  # type: ignore[union-attr]
     return reason
-
-
-def _has_messages(model: LinkPredictor) -> bool:
-    """Whether facts change the states that a model has of entities when it is bound."""
-    from refactorgnn.models.forgetting import ForgettingLookup
-    from refactorgnn.models.gnn import NoPretrain
-
-    members = model.members if isinstance(model, Ensemble) else [model]
-    answering = StateEncoder | ForgettingLookup | RuleN | PersonalisedPageRank
-    return any(isinstance(m, answering) and not isinstance(m, NoPretrain) for m in members)
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,9 @@ import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import UserError
+from refactorgnn.models.base import QueryScorer
+from refactorgnn.models.concatenated import ConcatenatedScorer
+from refactorgnn.models.ensemble import LogarithmScorer
 from refactorgnn.models.rivals.rule_scorer import ANY, RuleScorer, RuleTable
 from refactorgnn.models.rivals.rulen import RuleN
 from refactorgnn.models.rivals.rules_protocol import LearnedRules
@@ -17,6 +20,7 @@ from refactorgnn.runs import Run
 
 RULE_MODELS = ("rulen", "neural-lp", "drum")
 _FIRST, _LAST, _BETWEEN = "X", "Y", "AB"
+Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,13 @@ def learned_rules(run: Run, relation: str | None = None, k: int = 20) -> list[Ru
 
 
 def _attended_rules(model: LearnedRules, graph: KnowledgeGraph, relation: str | None, k: int) -> list[RuleInWords]:
-    """The rules of a model that learns them by attention."""
+    """The rules of a model that learns them by attention, but for relations that are reasons for themselves."""
     heads = range(graph.num_relations) if relation is None else [graph.relations.id(relation)]
     found = [
         RuleInWords(rule.in_words(head, graph.relations), graph.relations[head], None, None, rule.confidence, False)
         for head in heads
-        for rule in model.rules(head, k)
+        for rule in model.rules(head, k + 1)
+        if rule.body != (head,)
     ]
     return sorted(found, key=lambda rule: -rule.confidence)[:k]
 
@@ -139,32 +144,43 @@ def _atom(graph: KnowledgeGraph, relation: int, subject: str, object_: str) -> s
     return f"{graph.relations[relation % graph.num_relations]}({first}, {second})"
 
 
-def rule_reasons(bound: RuleScorer, graph: KnowledgeGraph, triple: tuple[int, int, int]) -> tuple[RuleReason, ...]:
-    """The rules that say the tail is an answer to ``(head, relation, ?)``, the most confident first."""
-    head, relation, tail = triple
+def rule_reasons(bound: QueryScorer, graph: KnowledgeGraph, triple: Triple) -> tuple[RuleReason, ...]:
+    """The rules that say the tail is an answer to ``(head, relation, ?)``, the most confident first.
+
+    Of an ensemble they are those of its members; of models that have no rules there are none.
+    """
+    parts = [part for _, part in bound.parts] if isinstance(bound, ConcatenatedScorer) else [bound]
+    plain = [part.bound if isinstance(part, LogarithmScorer) else part for part in parts]
+    found = [reason for part in plain if isinstance(part, RuleScorer) for reason in _reasons(part, graph, triple)]
+    return tuple(sorted(found, key=lambda reason: -reason.confidence))
+
+
+def _reasons(bound: RuleScorer, graph: KnowledgeGraph, triple: Triple) -> Iterator[RuleReason]:
     table = bound.table
-    return tuple(
-        RuleReason(
+    for rule, entities in bound.groundings(*triple).items():
+        yield RuleReason(
             rule_text(table, rule, graph),
             float(table.confidences[rule]),
             int(table.support[rule]),
             int(table.groundings[rule]),
-            _path(bound, graph, rule, entities, head),
+            _path(bound, graph, rule, entities, triple),
         )
-        for rule, entities in bound.groundings(head, relation, tail).items()
-    )
 
 
 def _path(
-    bound: RuleScorer, graph: KnowledgeGraph, rule: int, entities: Sequence[int], subject: int
+    bound: RuleScorer, graph: KnowledgeGraph, rule: int, entities: Sequence[int], triple: Triple
 ) -> tuple[tuple[str, str, str], ...]:
     """The facts of a grounded body, by name and in their own direction."""
-    table = bound.table
+    table, (subject, _, answer) = bound.table, triple
     if rule < table.num_paths:
         relations = table.bodies[rule].tolist()
     else:
         _, relation, other = table.terms[rule - table.num_paths].tolist()
-        relations, entities = [relation], (subject, bound.objects(subject, relation)[0] if other == ANY else other)
+        if other == ANY:
+            # Another object than the answer where there is one: a fact is no reason for itself.
+            objects = bound.objects(subject, relation)
+            other = next((one for one in objects if one != answer), answer)
+        relations, entities = [relation], (subject, other)
     facts = []
     for first, relation, second in zip(entities, relations, entities[1:], strict=False):
         ends = (first, second) if relation < graph.num_relations else (second, first)

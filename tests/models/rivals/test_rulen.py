@@ -11,11 +11,14 @@ import torch
 
 import refactorgnn
 from refactorgnn import KnowledgeGraph, UserError
+from refactorgnn.models.ensemble import Ensemble, bind_for_logits
 from refactorgnn.models.rivals import rule_paths
 from refactorgnn.models.rivals.facts import FactIndex
+from refactorgnn.models.rivals.ppr import PersonalisedPageRank
 from refactorgnn.models.rivals.rule_mining import MiningOptions, mine_constants, mine_paths
 from refactorgnn.models.rivals.rule_scorer import ANY, RuleScorer
 from refactorgnn.models.rivals.rulen import RuleN
+from refactorgnn.predict.rules import rule_reasons
 from tests.models.rivals.brute_force import NUM_RELATIONS, facts_of, pairs, random_graph
 from tests.training.settings import assert_same_tensors
 
@@ -182,6 +185,38 @@ def test_rules_are_reasons(tiny: Path, tmp_path: Path) -> None:
     assert 0 <= found.score - found.rules[0].confidence < 1e-3
     assert found.counterfactuals[0].fact == ("person 1", "twin of", "person 0")  # the best reason, taken away
     assert found.counterfactuals[0].score < found.score - 0.1
+
+
+def test_no_fact_is_a_reason_for_itself() -> None:
+    """``r(x, c) ← r(x, ·)`` holds by another object of ``x`` than ``c``, and the path shows that one."""
+    graph = random_graph(0)
+    bound = mined(graph).bind(graph)
+    num_shown = 0
+    for head, relation, tail in graph.triples("train").tolist():
+        fact = graph.entities[head], graph.relations[relation], graph.entities[tail]
+        for reason in rule_reasons(bound, graph, (head, relation, tail)):
+            assert fact not in reason.path, reason
+            num_shown += reason.rule.endswith(f"← {fact[1]}(X, A)")
+    assert num_shown > 0
+
+
+def test_an_ensemble_shows_the_rules_of_its_members() -> None:
+    graph = random_graph(0)
+    rules, other = mined(graph), PersonalisedPageRank(graph.relations)
+    together = Ensemble([other, rules], [0.3, 0.7]).bind(graph)
+    triple = tuple(graph.triples("train")[0].tolist())
+    assert rule_reasons(together, graph, triple) == rule_reasons(rules.bind(graph), graph, triple) != ()
+    assert rule_reasons(other.bind(graph), graph, triple) == ()
+
+
+def test_members_of_an_ensemble_take_logarithms_of_confidences_and_not_of_what_noisy_or_adds_up() -> None:
+    graph = random_graph(0)
+    best = bind_for_logits(mined(graph, aggregation="max"), graph).scores(*every_question(graph))
+    assert float(best.max()) < 0
+    added = mined(graph, aggregation="noisy-or")
+    assert torch.equal(
+        bind_for_logits(added, graph).scores(*every_question(graph)), added.bind(graph).scores(*every_question(graph))
+    )
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,8 @@ class Surroundings:
         They are the facts among the entities that are near both (at most ``k`` hops, the tail not being passed on the
         way from the head, nor the head from the tail), and the two. Labels are distances inside the sub-graph, (0, 1)
         for the head and (1, 0) for the tail, as the paper has them ((0, 0) where both are one entity); entities that
-        are more than ``k`` hops away inside are left out.
+        are more than ``k`` hops away inside are left out. (The authors' code looks for entities that are near by any
+        way, the other end's included; one that only such a way makes near has no facts left in the end.)
         """
         span = self.num_entities
         pairs = torch.arange(len(heads), device=heads.device)

@@ -169,7 +169,7 @@ def count_paths(
 
 @dataclass(frozen=True)
 class ConstantRules:
-    """Rules ``heads[i](x, c) ← body(x, c')`` with ``c'`` a constant, or any entity other than ``c``.
+    """Rules ``heads[i](x, c) ← body(x, c')`` with ``c'`` a constant or any entity, so long as body and head differ.
 
     Args:
         heads: Relations, reciprocals included; shape ``(num_rules,)``.

@@ -33,7 +33,6 @@ class RuleN(LinkPredictor):
         aggregation: How the rules of an answer make its score: ``"max"`` (max-plus) or ``"noisy-or"``.
     """
 
-    gives_probabilities = True
     path_bodies: Tensor
     path_support: Tensor
     path_groundings: Tensor
@@ -55,6 +54,7 @@ class RuleN(LinkPredictor):
         self.entity_names = entities
         self.laplace = laplace
         self.aggregation = aggregation
+        self.gives_probabilities = aggregation == "max"  # noisy-or adds up −log(1 − confidence)
         paths, constants = (len(relations), rules_per_relation), (2 * len(relations), constant_rules_per_relation)
         for name, shape in (("path", paths), ("constant", constants)):
             self.register_buffer(f"{name}_support", torch.zeros(shape, dtype=torch.int64))

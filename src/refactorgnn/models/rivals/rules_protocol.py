@@ -16,12 +16,10 @@ class LearnedRule:
     Args:
         body: The relations of the chain, from the subject on; those from ``num_relations`` on are reciprocals.
         confidence: How much the model believes in the rule, at most 1.
-        support: How many known facts the rule explains, where the model has counted them.
     """
 
     body: tuple[int, ...]
     confidence: float
-    support: int | None = None
 
     def in_words(self, relation: int, relations: Vocabulary) -> str:
         """The rule for ``relation``, such as ``r(X, Y) ← b_1(X, A), b_2(Y, A)``: reciprocals are turned round."""

@@ -91,7 +91,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     if code == _INTERRUPTED:  # typer has turned the interrupt into this code
-        say("interrupted: the same command goes on where this one was; train needs --resume for that.")
+        say("interrupted: the same command goes on where this one was (train: with --resume).")
     sys.exit(code)
 
 

@@ -77,7 +77,7 @@ def reproduce(
 
     Examples: refactorgnn reproduce ablation --recipe best --seeds 1;
     refactorgnn reproduce inductive --datasets fb237_v1,nell_v1 --rows "ReFactorGNN(6) [T]" --jobs 4;
-    refactorgnn reproduce inductive --show
+    refactorgnn reproduce inductive --show --out docs/results
     """
     if table == _COMPLEXITY:
         _complexity(context, accelerator, out if pages is None else pages, as_json)

@@ -13,7 +13,7 @@ from refactorgnn.runs import CIRCUMSTANCES
 from refactorgnn.training.config import TrainConfig
 
 # Settings that came after experiments had been recorded, as they were before: with these values they are no part of a
-# key.
+# key, and a record that does not say has them, whatever the defaults are now.
 ADDED_LATER = {
     "validation_facts": 1.0,
     "relation_loss": 0.0,
@@ -82,6 +82,15 @@ class Experiment:
         """The label, or a description for want of one."""
         model = "ensemble" if self.members else self.config.model
         return self.label or f"{model} on {self.dataset}, seed {self.seed}"
+
+
+def as_recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a record has them, with those that are younger than it as they were before there was a choice."""
+    fields = type(TrainConfig.from_dict({"dataset": "", "model": settings["model"]})).model_fields
+    missing = {name: value for name, value in ADDED_LATER.items() if name in fields and name not in settings}
+    if not has_features(settings, "random"):
+        missing.pop("feature_scale", None)  # says nothing
+    return {**settings, **missing}
 
 
 def has_features(settings: Mapping[str, Any], name: str) -> bool:

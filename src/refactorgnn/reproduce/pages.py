@@ -28,14 +28,15 @@ def write_pages(
         folder: Where to write.
         table: The name of the table.
         records: The records, by key.
-        num_seeds: How many seeds a figure should be of.
+        num_seeds: How many seeds a figure of ``table`` should be of; others are of the usual number.
     """
     written = []
     for name in (name for name in TABLES if name == table or (Path(folder) / f"{name}.md").is_file()):
-        text = page(TABLES[name], records, num_seeds)
+        wanted = num_seeds if name == table else NUM_SEEDS
+        text = page(TABLES[name], records, wanted)
         if text is None:
             continue
-        _draw_figures(TABLES[name], records, num_seeds, Path(folder))
+        _draw_figures(TABLES[name], records, wanted, Path(folder))
         write_text(path := Path(folder) / f"{name}.md", text)
         written.append(path)
     return written

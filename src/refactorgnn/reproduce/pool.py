@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
@@ -53,13 +55,13 @@ class _Pool(Generic[T, R]):
     """Processes, each with a connection to it and the task it has."""
 
     def __init__(self, function: Callable[[T], R], tasks: list[T], jobs: int, started: Callable[[T], None]) -> None:
-        self.function, self.waiting, self.started = function, tasks[::-1], started
+        self.function, self.waiting, self.jobs, self.started = function, tasks[::-1], jobs, started
         self.busy: dict[Connection, tuple[BaseProcess, T]] = {}
-        for _ in range(jobs):
-            self._give(*self._begin())
 
     def outcomes(self) -> Iterator[tuple[T, R | str]]:
         """Each task with what came of it, or what went wrong, as it ends."""
+        for _ in range(self.jobs):
+            self._give(*self._begin())
         while self.busy:
             ready = wait(list(self.busy))
             for connection in [one for one in self.busy if one in ready]:
@@ -80,7 +82,8 @@ class _Pool(Generic[T, R]):
     def _begin(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_serve, args=(self.function, theirs), daemon=False)
-        process.start()
+        with _interrupts_held_back():
+            process.start()
         theirs.close()  # so that the end of the process is the end of the connection
         return process, ours
 
@@ -101,6 +104,20 @@ class _Pool(Generic[T, R]):
             process.terminate()
             process.join()
             connection.close()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """What is started meanwhile never hears of a Ctrl-C, not even while it imports; this process hears of it later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would let interrupts through once it is started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(function: Callable[[T], R], connection: Connection) -> None:

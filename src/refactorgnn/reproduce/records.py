@@ -10,8 +10,8 @@ Costs are missing from older records, peak memory also where several trainings s
 The record of an ensemble has ``members`` too: the settings, weight and validation MRR of each candidate.
 
 A record is found by what it says, not by what its file is called: its key is computed again from its settings when it
-is read. So a setting that is younger than the record has its default there, and a default that has changed since makes
-it the record of another experiment.
+is read. So a setting that is younger than the record has there what it was before there was one (``ADDED_LATER``), or
+its default, and a default that has changed since makes it the record of another experiment.
 """
 
 from __future__ import annotations
@@ -19,37 +19,75 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from refactorgnn.errors import FileError, UserError
-from refactorgnn.reproduce.experiments import ADDED_LATER, Experiment, has_features
+from refactorgnn.reproduce.experiments import Experiment, as_recorded
 from refactorgnn.storage import write_text
 
 FORMAT = 1
 FOLDER = "records"
 _REMEDY = "restore the file, or delete it to measure again"
 
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+_SHARE = TypeAdapter(Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)])
+_AMOUNT = TypeAdapter(Amount)
+
+
+def _check_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+    for name in ("mrr", "hits@1", "hits@3", "hits@10"):
+        _checked(_SHARE, metrics, name)
+    return metrics
+
+
+def _check_stamp(stamp: dict[str, Any]) -> dict[str, Any]:
+    if not {"commit", "hardware"} <= set(stamp) or "cpu" not in (stamp["hardware"] or {}):
+        raise ValueError("it does not say which commit ran on what hardware")
+    return stamp
+
+
+def _check_training(training: dict[str, Any]) -> dict[str, Any]:
+    _checked(_AMOUNT, training, "seconds")
+    if not isinstance(stamp := training.get("trained_with"), dict):
+        raise ValueError("trained_with is missing")
+    _check_stamp(stamp)
+    return training
+
+
+def _checked(adapter: TypeAdapter[float], mapping: dict[str, Any], name: str) -> None:
+    try:
+        adapter.validate_python(mapping.get(name))
+    except ValidationError as error:
+        raise ValueError(f"{name} is {mapping.get(name)!r}") from error
+
+
+Metrics = Annotated[dict[str, Any], AfterValidator(_check_metrics)]
+
 
 @dataclass(frozen=True)
 class Record:
     """The outcome of one experiment; see the head of this module for what is in it."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     key: str
     dataset: str
     graph: str | None
-    seed: int
+    seed: Annotated[int, Field(strict=True)]
     config: dict[str, Any]
-    training: dict[str, Any]
-    full: dict[str, Any]
-    partial: dict[str, Any]
-    partial_exact: dict[str, Any]
-    evaluated_with: dict[str, Any]
-    seconds: float
+    training: Annotated[dict[str, Any], AfterValidator(_check_training)]
+    full: Metrics
+    partial: Metrics
+    partial_exact: Metrics
+    evaluated_with: Annotated[dict[str, Any], AfterValidator(_check_stamp)]
+    seconds: Amount
     members: list[dict[str, Any]] | None = None
-    costs: dict[str, float] | None = None
+    costs: dict[str, Amount] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -61,13 +99,22 @@ class Record:
         if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
             raise FileError(path, f"this is no record of an experiment (no format {FORMAT})", _REMEDY)
         try:
-            record = cls(**content)
+            record: Record = _adapter().validate_python(content)
             record.experiment.key  # noqa: B018  # settings that mean nothing any more show here
+            record._check_config()
+        except ValidationError as error:
+            raise FileError(path, _first_problem(error), _REMEDY) from error
         except (TypeError, KeyError, AttributeError) as error:
             raise FileError(path, "this record is not complete", _REMEDY) from error
         except UserError as error:
             raise FileError(path, str(error).rstrip(".?"), _REMEDY) from error
         return record
+
+    def _check_config(self) -> None:
+        """Refuse a record that says of itself what its settings do not."""
+        for name in () if self.members else ("dataset", "seed"):
+            if self.config[name] != getattr(self, name):
+                raise UserError(f"{name} is {getattr(self, name)!r} here and {self.config[name]!r} in its settings.")
 
     def write(self, path: Path) -> None:
         """Write the record, atomically."""
@@ -86,19 +133,44 @@ class Record:
         return _experiment(self.graph, self.config)
 
 
+@cache
+def _adapter() -> TypeAdapter[Record]:
+    return TypeAdapter(Record)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "missing":
+        return f"this record is not complete ({place} is missing)"
+    if problem["type"] == "value_error":
+        return f"{place}: {problem['ctx']['error']}"
+    return f"{place}: {problem['msg'].lower()}"
+
+
 def _experiment(graph: str | None, config: dict[str, Any]) -> Experiment:
     settings = {name: value for name, value in config.items() if name not in ("dataset", "seed")}
-    if has_features(settings, "random"):  # of a record that does not say, whatever the default is now
-        settings.setdefault("feature_scale", ADDED_LATER["feature_scale"])
-    return Experiment(config["dataset"], graph, settings, config["seed"])
+    return Experiment(config["dataset"], graph, as_recorded(settings), config["seed"])
 
 
 def load_records(folder: str | Path) -> dict[str, Record]:
-    """Every record below ``FOLDER/records``, by the key of its experiment."""
+    """Every record below ``FOLDER/records``, by the key of its experiment.
+
+    Raises:
+        FileError: if a record is damaged, or two are of the same experiment.
+    """
     paths = sorted((Path(folder) / FOLDER).rglob("[!.]*.json"))
     # What a killed process has left is in folders whose names begin with a dot.
     whole = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    return {record.experiment.key: record for record in map(Record.read, whole)}
+    found: dict[str, Record] = {}
+    places: dict[str, Path] = {}
+    for path in whole:
+        record = Record.read(path)
+        key = record.experiment.key
+        if key in found:
+            raise FileError(path, f"this is of the same experiment as {places[key]}", "delete one of them")
+        found[key], places[key] = record, path
+    return found
 
 
 @dataclass(frozen=True)

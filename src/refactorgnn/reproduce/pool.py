@@ -57,6 +57,7 @@ class _Pool(Generic[T, R]):
     def __init__(self, function: Callable[[T], R], tasks: list[T], jobs: int, started: Callable[[T], None]) -> None:
         self.function, self.waiting, self.jobs, self.started = function, tasks[::-1], jobs, started
         self.busy: dict[Connection, tuple[BaseProcess, T]] = {}
+        self.processes: list[BaseProcess] = []
 
     def outcomes(self) -> Iterator[tuple[T, R | str]]:
         """Each task with what came of it, or what went wrong, as it ends."""
@@ -84,6 +85,7 @@ class _Pool(Generic[T, R]):
         process = _CONTEXT.Process(target=_serve, args=(self.function, theirs), daemon=False)
         with _interrupts_held_back():
             process.start()
+            self.processes.append(process)
         theirs.close()  # so that the end of the process is the end of the connection
         return process, ours
 
@@ -100,9 +102,10 @@ class _Pool(Generic[T, R]):
 
     def end(self) -> None:
         """End what is still at work: the user has interrupted it."""
-        for connection, (process, _) in self.busy.items():
+        for process in self.processes:
             process.terminate()
             process.join()
+        for connection in self.busy:
             connection.close()
 
 

@@ -42,6 +42,7 @@ def test_commands_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows += [f"Marie Curie\tworked at\tplace {j}" for j in range(5)]
     rows += [f"person {i}\tworked at\tSorbonne" for i in range(1, 9)]
     (tmp_path / "mine.tsv").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")  # records that come with a clone
     assert len(COMMANDS) >= 9
     for command in COMMANDS:
         arguments = shlex.split(command)[1:]

@@ -108,6 +108,9 @@ def test_all_missing_links_above_a_probability(cli: Cli, part_run: Run, tmp_path
     train = train[train[:, 1] == relation]
     right = set(product(*({graph.entities[e] for e in train[:, place].tolist()} for place in (0, 2))))
     assert {(row["head"], row["tail"]) for row in rows_of(typed)} == set(expected) & right
+    about_borders = tmp_path / "borders.tsv"
+    assert write_missing_links(predictor, about_borders, 0.02, relation="borders") > 0
+    assert all(row["head"] != row["tail"] for row in rows_of(about_borders))
 
 
 FACTS = "Atlantis\tborders\tFrance\nAtlantis\tspeaks\tFrench\nAtlantis\tin_continent\tEurope\n"

@@ -104,6 +104,19 @@ def odds_given_total(scores: Tensor, known: Tensor, total: Tensor) -> Tensor:
     return (behind - others).clamp(-MOST_LOG_ODDS, MOST_LOG_ODDS)
 
 
+def irreflexive(queries: QueryIndex) -> Tensor:
+    """Of each relation and reciprocal, whether no fact links an entity to itself by it.
+
+    Then none is an answer to a question about itself, however well its two states agree.
+
+    Args:
+        queries: The facts, reciprocals included.
+    """
+    rows = queries.answers.rows
+    loops = queries.relations[rows[queries.subjects[rows] == queries.answers.columns]]
+    return torch.ones(queries.num_relations, dtype=torch.bool).index_fill_(0, loops, False)
+
+
 class Kinds:
     """Which entities the facts show as objects of each relation and reciprocal: its range, its domain.
 

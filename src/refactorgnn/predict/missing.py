@@ -102,6 +102,8 @@ def _likely(
         likely = (curve.slope * rows.log_odds + curve.offset >= math.log(threshold / (1 - threshold))) & ~rows.known
         if typed:
             likely &= predictor.kinds.masks(torch.tensor([relation])).to(likely.device)
+        if predictor.irreflexive[relation]:
+            likely[torch.arange(len(likely)), subjects[rows.places]] = False
         places, tails = likely.nonzero(as_tuple=True)
         scores, odds = rows.scores[places, tails].cpu(), rows.log_odds[places, tails].cpu()
         places, tails = places.cpu(), tails.cpu()

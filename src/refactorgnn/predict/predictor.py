@@ -15,7 +15,7 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import NotFoundError, UserError
 from refactorgnn.models.base import LinkPredictor, QueryScorer
 from refactorgnn.predict.calibration import Calibration, calibration_of, fit_calibration
-from refactorgnn.predict.candidates import Kinds, ScoredQuestions, scored_questions
+from refactorgnn.predict.candidates import Kinds, ScoredQuestions, irreflexive, scored_questions
 from refactorgnn.predict.explaining import Explanation, explain_triple
 from refactorgnn.predict.growing import Added, Facts, LocalState, Mode, Texts, grow
 from refactorgnn.predict.run_index import grown_index, indexed
@@ -139,6 +139,11 @@ class Predictor:
         """Which entities the train split shows as heads and tails of each relation."""
         return Kinds(self.graph.queries("train"))
 
+    @cached_property
+    def irreflexive(self) -> Tensor:
+        """Of each relation and reciprocal, whether no fact of the train split links an entity to itself by it."""
+        return irreflexive(self.graph.queries("train"))
+
     def tails(
         self, head: Name, relation: Name, k: int = 10, *, include_known: bool = False, typed: bool = False
     ) -> list[Answer]:
@@ -162,6 +167,7 @@ class Predictor:
     ) -> list[list[Answer]]:
         """The best answers to many questions, in one product for as many of them as memory allows, or by an index.
 
+        An entity is no answer to a question about itself, unless the train split has such a fact of the relation.
         An index finds entities, of any kind; questions with ``typed`` and those for relations score all candidates.
         Relations between two given entities are put in the order of their log-odds, for the scores of different
         relations cannot be compared.
@@ -222,7 +228,8 @@ class Predictor:
             self._indexed = grown_index(self._indexed, growth.bound, growth.graph)
         self.graph, self.bound, self._local = growth.graph, growth.bound, growth.local
         self.calibration = calibration
-        self.__dict__.pop("kinds", None)
+        for derived in ("kinds", "irreflexive"):
+            self.__dict__.pop(derived, None)
         return growth.added
 
     def explain(
@@ -275,7 +282,13 @@ class Predictor:
         subject, relation = self._asked(question)
         with_odds = self.calibration is not None
         best: Found | None = scorer.best(
-            subject, relation, self.graph.queries(), k, include_known=include_known, with_odds=with_odds
+            subject,
+            relation,
+            self.graph.queries(),
+            k,
+            include_known=include_known,
+            include_itself=not bool(self.irreflexive[relation]),
+            with_odds=with_odds,
         )
         if best is None:
             return False
@@ -305,6 +318,8 @@ class Predictor:
         allowed = torch.ones_like(rows.known) if include_known else ~rows.known
         if typed:
             allowed &= self.kinds.masks(asked[:, 1]).to(allowed.device)
+        about_others = torch.nonzero(self.irreflexive[asked[:, 1]]).flatten()
+        allowed[about_others, asked[about_others, 0]] = False
         best = torch.topk(rows.scores.masked_fill(~allowed, -torch.inf), min(k, rows.scores.shape[1]))
         odds = rows.log_odds.gather(1, best.indices)
         probabilities = self._probabilities(odds, asked[:, 1])

@@ -64,7 +64,15 @@ class IndexedScorer:
 
     @torch.no_grad()
     def best(
-        self, subject: int, relation: int, known: QueryIndex, k: int, *, include_known: bool, with_odds: bool
+        self,
+        subject: int,
+        relation: int,
+        known: QueryIndex,
+        k: int,
+        *,
+        include_known: bool,
+        include_itself: bool = True,
+        with_odds: bool,
     ) -> Found | None:
         """The ``k`` best answers to ``(subject, relation, ?)``.
 
@@ -76,20 +84,25 @@ class IndexedScorer:
             known: The facts that count as known.
             k: How many.
             include_known: Whether known answers may be among them.
+            include_itself: Whether the subject may.
             with_odds: Whether log-odds are needed.
         """
         asked = torch.tensor([subject]), torch.tensor([relation])
         objects = known.objects_of(*asked).columns.unique()
         query = self.bound.queries(*(part.to(self.bound.device) for part in asked))[0]
-        num_left_out = 0 if include_known else len(objects)
-        entities = self.index.shortlist(query, k + num_left_out, _SUMMED if with_odds else 0)
+        itself = torch.tensor([subject])
+        left_out = torch.cat(
+            [objects[:0] if include_known else objects, itself[:0] if include_itself else itself]
+        ).unique()
+        entities = self.index.shortlist(query, k + len(left_out), _SUMMED if with_odds else 0)
         if entities is None:
             return None
         scores = self._scores(query, entities)
         is_known = torch.isin(entities, objects)
-        allowed = scores if include_known else scores.masked_fill(is_known, -torch.inf)
-        num_answers = min(k, self.index.num_entities - num_left_out)
-        num_found = len(entities) - (0 if include_known else int(is_known.sum()))
+        is_left_out = torch.isin(entities, left_out)
+        allowed = scores.masked_fill(is_left_out, -torch.inf)
+        num_answers = min(k, self.index.num_entities - len(left_out))
+        num_found = len(entities) - int(is_left_out.sum())
         if num_found < num_answers:
             return None
         best = torch.topk(allowed, num_answers).indices

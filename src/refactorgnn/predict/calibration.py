@@ -7,6 +7,8 @@ questions and for head questions. ``a = 1, b = 0`` is the model's own softmax; `
 
 Every candidate of the questions counts, true ones by the validation split, the others as negatives unless another split
 knows them. A graph is never complete, so some negatives are facts nobody wrote down: probabilities err on the low side.
+They are about questions that have an answer still to be found, as one that somebody asks may have; for all questions
+that can be asked, see :mod:`refactorgnn.predict.open_questions`.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ FEWEST_TRIPLES = 20
 # Questions that are scored: beyond these a two-parameter curve does not move any more.
 MOST_QUESTIONS = 4000
 _BIN = 0.005
-_NUM_BINS = round(2 * MOST_LOG_ODDS / _BIN)
+NUM_BINS = round(2 * MOST_LOG_ODDS / _BIN)
 _BUDGET = 128 * 2**20
-_Counts = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -161,14 +163,14 @@ class _Histogram:
         num_questions: How many questions were asked.
     """
 
-    counts: _Counts
-    tops: _Counts
+    counts: Counts
+    tops: Counts
     num_questions: int
 
     @classmethod
     def of(cls, bound: QueryScorer, graph: KnowledgeGraph, rows: Tensor) -> _Histogram:
         asked, others = graph.queries("valid"), [name for name in graph.splits if name != "valid"]
-        counts, tops = np.zeros((2, 2, _NUM_BINS)), np.zeros((2, 2, _NUM_BINS))
+        counts, tops = np.zeros((2, 2, NUM_BINS)), np.zeros((2, 2, NUM_BINS))
         for part in rows.split(rows_within(_BUDGET, graph.num_entities, 8, itemsize=8, device=rows.device)):
             subjects, relations = asked.subjects[part], asked.relations[part]
             with torch.no_grad():
@@ -180,21 +182,22 @@ class _Histogram:
             for direction in (0, 1):
                 mine = (relations >= graph.num_relations) == bool(direction)
                 counted = mine[:, None] & ~known
-                counts[direction] += _binned(odds[counted], true[counted])
-                tops[direction] += _binned(odds.gather(1, best)[mine, 0], true.gather(1, best)[mine, 0])
+                counts[direction] += binned(odds[counted], true[counted])
+                tops[direction] += binned(odds.gather(1, best)[mine, 0], true.gather(1, best)[mine, 0])
         return cls(counts, tops, len(rows))
 
 
-def _binned(odds: Tensor, true: Tensor) -> _Counts:
-    place = ((odds + MOST_LOG_ODDS) / _BIN).long().clamp(max=_NUM_BINS - 1) + _NUM_BINS * true.long()
-    return torch.bincount(place, minlength=2 * _NUM_BINS).numpy().reshape(2, _NUM_BINS).astype(np.float64)
+def binned(odds: Tensor, true: Tensor) -> Counts:
+    """How many false and how many true candidates have log-odds in each bin; shape ``(2, NUM_BINS)``."""
+    place = ((odds + MOST_LOG_ODDS) / _BIN).long().clamp(max=NUM_BINS - 1) + NUM_BINS * true.long()
+    return torch.bincount(place, minlength=2 * NUM_BINS).numpy().reshape(2, NUM_BINS).astype(np.float64)
 
 
-def _centres() -> _Counts:
-    return (np.arange(_NUM_BINS, dtype=np.float64) + 0.5) * _BIN - MOST_LOG_ODDS
+def _centres() -> Counts:
+    return (np.arange(NUM_BINS, dtype=np.float64) + 0.5) * _BIN - MOST_LOG_ODDS
 
 
-def fit_curve(false: _Counts, true: _Counts) -> Curve:
+def fit_curve(false: Counts, true: Counts) -> Curve:
     """The curve of greatest likelihood, by Newton's method; targets as in Platt (1999), so that it stays finite.
 
     Args:
@@ -206,7 +209,7 @@ def fit_curve(false: _Counts, true: _Counts) -> Curve:
     target = true * high + false * low
     design = np.stack([x, np.ones_like(x)])
 
-    def loss(parameters: _Counts) -> float:
+    def loss(parameters: Counts) -> float:
         logits = parameters @ design
         return float((total * np.logaddexp(0, logits) - target * logits).sum())
 
@@ -227,11 +230,11 @@ def fit_curve(false: _Counts, true: _Counts) -> Curve:
     return Curve(float(parameters[0]), float(parameters[1]))
 
 
-def _by_probability(curve: Curve, counts: _Counts) -> tuple[_Counts, _Counts, _Counts]:
+def _by_probability(curve: Curve, counts: Counts) -> tuple[Counts, Counts, Counts]:
     return curve(torch.from_numpy(_centres())).numpy(), counts[0], counts[1]
 
 
-def _calibration_error(probability: _Counts, false: _Counts, true: _Counts, num_classes: int = 15) -> float:
+def _calibration_error(probability: Counts, false: Counts, true: Counts, num_classes: int = 15) -> float:
     of_class = np.minimum((probability * num_classes).astype(np.int64), num_classes - 1)
     said, came = (np.bincount(of_class, weights, num_classes) for weights in (probability * (false + true), true))
     return float(np.abs(said - came).sum() / (false.sum() + true.sum()))

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from refactorgnn.data.files import TableWriter
 from refactorgnn.errors import UserError
+from refactorgnn.predict.calibration import Curve
 from refactorgnn.predict.candidates import scored_questions
+from refactorgnn.predict.open_questions import allowed_tails, curve_over_all_questions, heads_to_ask
 from refactorgnn.predict.predictor import Name, Predictor
 from refactorgnn.progress import counting
 
@@ -38,6 +40,8 @@ def write_missing_links(
 ) -> int:
     """Write all facts that the graph does not have and that are at least ``threshold`` likely.
 
+    The probability is that of a fact nobody asked about: most questions have no answer left
+    (:mod:`refactorgnn.predict.open_questions`). The same fact as the answer to a question has a higher one.
     They come relation by relation and head by head, the likeliest tail first; memory does not grow with their number.
 
     Args:
@@ -54,20 +58,23 @@ def write_missing_links(
     """
     if not 0 < threshold < 1:
         raise UserError(f"threshold {threshold:g} is no probability between 0 and 1: choose one such as 0.9.")
-    if predictor.calibration is None:
+    curve = curve_over_all_questions(predictor, typed=typed)
+    if curve is None:
         raise UserError(
             f"graph {predictor.graph.name!r} has too few validation triples to tell probabilities: "
             "ask single questions instead, or train on a graph with a larger valid split."
         )
     chosen = range(predictor.graph.num_relations) if relation is None else [predictor.relation_id(relation)]
-    heads = {number: _heads(predictor, number, typed) for number in chosen}
+    heads = dict(enumerate(heads_to_ask(predictor, typed=typed)))
+    heads = {number: heads[number] for number in chosen}
     total = 0
     with (
         TableWriter(path, MISSING_SCHEMA) as writer,
         counting("looking for links", sum(map(len, heads.values())), enabled=progress) as bar,
     ):
         for number, subjects in heads.items():
-            for triples, scores, probabilities, num_asked in _likely(predictor, number, subjects, threshold, typed):
+            found = _likely(predictor, number, subjects, curve, threshold, typed)
+            for triples, scores, probabilities, num_asked in found:
                 entities = predictor.graph.entities
                 writer.write(
                     {
@@ -83,27 +90,14 @@ def write_missing_links(
     return total
 
 
-def _heads(predictor: Predictor, relation: int, typed: bool) -> Tensor:
-    return (
-        predictor.kinds.of(relation + predictor.graph.num_relations)
-        if typed
-        else torch.arange(predictor.graph.num_entities)
-    )
-
-
 def _likely(
-    predictor: Predictor, relation: int, subjects: Tensor, threshold: float, typed: bool
+    predictor: Predictor, relation: int, subjects: Tensor, curve: Curve, threshold: float, typed: bool
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
     """``(head, tail)`` pairs with their scores and probabilities, and how many heads were asked about, by chunks."""
-    assert predictor.calibration is not None
-    curve = predictor.calibration.tail
     relations = torch.full_like(subjects, relation)
     for rows in scored_questions(predictor.bound, predictor.graph.queries(), subjects, relations):
         likely = (curve.slope * rows.log_odds + curve.offset >= math.log(threshold / (1 - threshold))) & ~rows.known
-        if typed:
-            likely &= predictor.kinds.masks(torch.tensor([relation])).to(likely.device)
-        if predictor.irreflexive[relation]:
-            likely[torch.arange(len(likely)), subjects[rows.places]] = False
+        likely &= allowed_tails(predictor, subjects[rows.places], relations[rows.places], typed=typed).to(likely.device)
         places, tails = likely.nonzero(as_tuple=True)
         scores, odds = rows.scores[places, tails].cpu(), rows.log_odds[places, tails].cpu()
         places, tails = places.cpu(), tails.cpu()

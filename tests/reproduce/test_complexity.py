@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,11 @@ def planted_record() -> dict[str, Any]:
         "base": vars(base),
         "sweeps": [{**vars(sweep), "sizes": [vars(size) for size in sweep.sizes]} for sweep in sweeps],
         "points": points,
+        "seconds": 1234.5,
         "load_average": {"before": [0.5, 1, 1], "after": [1.5, 1, 1]},
         "note": "A note.",
         "provenance": {
-            "command": "complexity.py --quick",
+            "command": "run.py --quick",
             "commit": "abc",
             "torch": "2",
             "time": "then",
@@ -209,7 +211,7 @@ NOTES
 | NBFNet | 2 | 16 | 60 | 240 | 300 | 20.0 | 10.0 | 4.0 | 96 |
 | NBFNet | 2 | 16 | 240 | 960 | 300 | 80.0 | 40.0 | 16.0 | 96 |
 
-Measured with `complexity.py --quick` at commit `abc`, torch 2, then; load average 0.5 before and 1.5 after. A note.
+Measured with `run.py --quick` in 1,234 s at commit `abc`, torch 2, then; load average 0.5 before and 1.5 after. A note.
 """
 
 
@@ -259,6 +261,34 @@ def test_a_quick_measurement_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(point["step_seconds"] > 0 for point in record["points"])
     exponents = [exponent(record, model, sweep, "num_parameters") for sweep in record["sweeps"]]
     assert exponents == pytest.approx([0, 1, 0, 0], abs=1e-9)  # O(|R|d)
+
+
+def test_a_measurement_that_was_interrupted_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept, measured = tmp_path / "complexity.partial.json", list[tuple[str, Size]]()
+
+    def measure(model: str, size: Size, options: ComplexityOptions) -> dict[str, Any]:
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append((model, size))
+        return {"model": model, **vars(size), "seconds": 2.0}
+
+    monkeypatch.setattr(complexity, "_measured", measure)
+    options = ComplexityOptions(quick=True)
+    sizes = dict.fromkeys(size for sweep in options.sweeps for size in sweep.sizes)
+    with pytest.raises(KeyboardInterrupt):
+        measure_complexity(options, kept=kept, progress=False)
+    first = measured.copy()
+    monkeypatch.setattr(
+        complexity,
+        "_measured",
+        lambda *point: measured.append(point[:2]) or {"model": point[0], **vars(point[1]), "seconds": 2.0},
+    )
+    record = measure_complexity(options, kept=kept, progress=False)
+    assert measured == [(model, size) for model in MODELS for size in sizes]  # the first three once
+    assert len(first) == 3
+    assert record["seconds"] == 2.0 * len(measured)
+    measure_complexity(replace(options, seed=1), kept=kept, progress=False)  # of other options: measured again
+    assert len(measured) == 2 * len(MODELS) * len(sizes)
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"seconds": 0.0}, {"device": "abacus"}])

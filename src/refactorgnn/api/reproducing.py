@@ -76,6 +76,8 @@ def reproduce_complexity(
 ) -> list[Path]:
     """Measure what a training step costs as L, d and |T| grow; ``refactorgnn reproduce complexity``.
 
+    An interrupted measurement goes on where it was.
+
     Args:
         out: The folder of the record, its page and its figures.
         accelerator: Where to compute: ``"auto"``, ``"cpu"``, ``"cuda"``, …
@@ -92,4 +94,7 @@ def reproduce_complexity(
     has_gpu = torch.cuda.is_available() if accelerator == "auto" else accelerator in ("cuda", "gpu")
     device = "cuda" if has_gpu else ("cpu" if accelerator == "auto" else accelerator)
     options = ComplexityOptions(quick=quick, device=str(usable_device(device)))
-    return write_complexity(measure_complexity(options, progress=progress), out)
+    kept = Path(out) / "complexity.partial.json"
+    written = write_complexity(measure_complexity(options, kept=kept, progress=progress), out)
+    kept.unlink()
+    return written

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -24,6 +26,7 @@ from refactorgnn.models.encoder import StateEncoder
 from refactorgnn.progress import counting
 from refactorgnn.provenance import provenance
 from refactorgnn.reproduce.synthetic import synthetic_graph
+from refactorgnn.storage import write_text
 from refactorgnn.training.building import build_model
 from refactorgnn.training.config import GATConfig, MessagePassingConfig, ReFactorConfig, RGCNConfig, TrainConfig
 from refactorgnn.training.objective import total_loss
@@ -137,18 +140,30 @@ class ComplexityOptions:
         )
 
 
-def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> dict[str, Any]:
-    """Measure all points, on a CPU each in a process of its own; the record of them, ready for JSON."""
+def measure_complexity(
+    options: ComplexityOptions, *, kept: Path | None = None, progress: bool = True
+) -> dict[str, Any]:
+    """Measure all points, on a CPU each in a process of its own; the record of them, ready for JSON.
+
+    Args:
+        options: How to measure.
+        kept: A file in which points are kept as they are measured, so that a measurement that was interrupted goes on.
+            Those of other options or another commit count for nothing.
+        progress: Show a bar.
+    """
     torch.set_num_threads(options.threads)
     usable_device(options.device)
     origin, load = provenance(options.device), {"before": load_average()}
+    mark = {"options": asdict(options), "commit": origin["commit"]}
     sizes = dict.fromkeys(size for sweep in options.sweeps for size in sweep.sizes)
-    points = []
+    done = {(point["model"], _key(point)): point for point in _points_in(kept, mark)}
+    points: list[dict[str, Any]] = []
     with counting("measuring", len(MODELS) * len(sizes), enabled=progress) as bar:
         for model in MODELS:
             for size in sizes:
-                measured = isolated(measure_point, model, size, options, device=options.device, preload=_PRELOAD)
-                points.append(measured)
+                points.append(done.get((model, _key(asdict(size)))) or _measured(model, size, options))
+                if kept is not None:
+                    write_text(kept, json.dumps({**mark, "points": points}))
                 bar.advance(note=model)
     load["after"] = load_average()
     return {
@@ -159,10 +174,27 @@ def measure_complexity(options: ComplexityOptions, *, progress: bool = True) -> 
         "base": asdict(options.base),
         "sweeps": [asdict(sweep) for sweep in options.sweeps],
         "points": points,
+        "seconds": round(math.fsum(point["seconds"] for point in points), 1),
         "load_average": load,
         "note": _NOTE,
         "provenance": origin,
     }
+
+
+def _measured(model: str, size: Size, options: ComplexityOptions) -> dict[str, Any]:
+    started = time.perf_counter()
+    point: dict[str, Any] = isolated(measure_point, model, size, options, device=options.device, preload=_PRELOAD)
+    return {**point, "seconds": round(time.perf_counter() - started, 3)}
+
+
+def _points_in(kept: Path | None, mark: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The points that an interrupted measurement of the same kind has left."""
+    try:
+        content = json.loads(kept.read_text(encoding="utf-8")) if kept is not None else {}
+    except (OSError, ValueError):  # there is none, or it is damaged: points can always be measured again
+        return []
+    points: list[dict[str, Any]] = content["points"] if all(content.get(name) == mark[name] for name in mark) else []
+    return points
 
 
 def measure_point(model: str, size: Size, options: ComplexityOptions) -> dict[str, Any]:

@@ -221,8 +221,9 @@ def _points_section(record: Mapping[str, Any]) -> list[str]:
 
 def _origin_section(record: Mapping[str, Any]) -> list[str]:
     origin, load = record["provenance"], record["load_average"]
+    cost = f" in {record['seconds']:,.0f} s" if "seconds" in record else ""
     return [
-        f"Measured with `{origin['command']}` at commit `{origin['commit']}`, torch {origin['torch']}, "
+        f"Measured with `{origin['command']}`{cost} at commit `{origin['commit']}`, torch {origin['torch']}, "
         f"{origin['time']}; load average {load['before'][0]} before and {load['after'][0]} after. {record['note']}",
         "",
     ]

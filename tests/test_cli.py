@@ -64,6 +64,23 @@ def test_train_without_json_says_where_the_run_is(cli: Cli, tiny: Path, tmp_path
     assert outcome.err == f"The run is in {tmp_path / 'run'}. Next: refactorgnn evaluate {tmp_path / 'run'}\n"
 
 
+def test_what_comes_next_works_where_there_is_no_test_split(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    splits = {name: (tiny / f"{name}.tsv").read_bytes() for name in ("train", "valid")}
+    outcome = cli("train", write_folder(tmp_path / "two", **splits), "--out", tmp_path / "run", *QUICK_OPTIONS)
+    assert outcome.err.endswith(f"Next: refactorgnn evaluate {tmp_path / 'run'} --split valid\n")
+    assert cli(*outcome.err.split("refactorgnn ")[1].split()).code == 0
+
+
+def test_facts_of_another_graph_that_training_has_seen_are_counted(cli: Cli, tiny_run: Run, tmp_path: Path) -> None:
+    seen, new = tiny_triples()["train"][:5], tiny_triples()["test"]
+    folder = write_folder(tmp_path / "other", train=rows(tiny_triples()["train"][5:]), test=rows([*seen, *new]))
+    outcome = cli("evaluate", tiny_run.path, "--graph", folder)
+    assert f"5 of the {5 + len(new)} facts asked about are among those that this run was trained on" in outcome.err
+    result = parsed(cli("evaluate", tiny_run.path, "--graph", folder, "--json"))
+    assert result["protocol"]["num_seen_in_training"] == 5
+    assert "num_seen_in_training" not in parsed(cli("evaluate", tiny_run.path, "--json"))["protocol"]
+
+
 def test_train_names_the_run_itself(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli("train", tiny, "--scorer", "complex", "--seed", "3", *QUICK_OPTIONS).code == 0
@@ -132,7 +149,9 @@ def test_train_and_evaluate_on_a_benchmark(cli: Cli, tmp_path: Path) -> None:
         "num_triples": 661,
         "num_entities": 135,
         "known": "train",
+        "num_seen_in_training": 0,
     }
+    del result["protocol"]["num_seen_in_training"]  # only of another graph than the run's own
     assert without_seconds([result]) == without_seconds([parsed(cli("evaluate", run, "--json"))])
 
 
@@ -280,9 +299,11 @@ def test_predict_for_people_shows_names_as_they_are(cli: Cli, tiny_run: Run) -> 
     outcome = cli("predict", tiny_run.path, "--tail", ODD_NAME, "--relation", "next to", "-k", "24", "--include-known")
     assert outcome.code == 0
     assert f"(?, next to, {ODD_NAME})" in outcome.out
-    assert sum(ODD_NAME in line for line in outcome.out.splitlines()) == 2  # the question, and itself as an answer
+    assert sum(ODD_NAME in line for line in outcome.out.splitlines()) == 1  # the question: it is no answer to itself
     (line,) = (line for line in outcome.out.splitlines() if line.rstrip().endswith("train"))
     assert "person 4" in line
+    other = cli("predict", tiny_run.path, "--tail", "person 6", "--relation", "next to", "-k", "24", "--include-known")
+    assert sum(ODD_NAME in line for line in other.out.splitlines()) == 1  # among the answers
 
 
 def test_ten_answers_unless_told(cli: Cli, tiny_run: Run) -> None:
@@ -444,7 +465,7 @@ def test_an_ascii_terminal_is_no_reason_to_fail(tiny_run: Run, monkeypatch: pyte
         stream.seek(0)
         return stream.read()
 
-    question = ("--tail", ODD_NAME, "--relation", "next to", "-k", "24", "--include-known")
+    question = ("--tail", "person 6", "--relation", "next to", "-k", "24", "--include-known")
     assert ODD_NAME in [answer["entity"] for answer in json.loads(run(*question, "--json"))]
     assert "\\xcele [/b] :smile:" in run(*question)
 

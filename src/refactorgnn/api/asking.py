@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from refactorgnn.data.files import TripleFile, read_entities, read_triples
 from refactorgnn.data.graph import KnowledgeGraph
@@ -81,7 +82,21 @@ def evaluate(
         confidence=confidence,
         progress=progress,
     )
-    return replace(result, protocol=result.protocol | {"known": "+".join(known)})
+    protocol = result.protocol | {"known": "+".join(known)}
+    if graph is not None:
+        protocol["num_seen_in_training"] = _num_seen(run.graph.with_relations(model.relation_names), target, split)
+    return replace(result, protocol=protocol)
+
+
+def _num_seen(trained_on: KnowledgeGraph, target: KnowledgeGraph, split: str) -> int:
+    """How many facts of a split, by name, the run was trained on or validated by."""
+    ids = torch.from_numpy(trained_on.entities.ids(target.entities.names))
+    heads, relations, tails = target.triples(split).unbind(1)
+    asked = torch.stack([ids[heads], relations, ids[tails]], dim=1)
+    asked = asked[(asked >= 0).all(1)]
+    seen = torch.cat([trained_on.triples(name) for name in ("train", "valid") if name in trained_on.splits])
+    factors = torch.tensor([trained_on.num_relations * trained_on.num_entities, trained_on.num_entities, 1])
+    return int(torch.isin((asked * factors).sum(1), (seen * factors).sum(1)).sum())
 
 
 def _check_known(known: tuple[str, ...], split: str, model: LinkPredictor) -> None:

@@ -116,6 +116,11 @@ def _print_evaluation(result: Evaluation, per_relation: bool) -> None:
     print_table(title, ["questions", *names], rows)
     low, high = result.confidence["mrr"]
     say(f"MRR 95 % interval {low:.4f} to {high:.4f}; {2 * about['num_triples']:,} questions in {result.seconds:.1f} s")
+    if seen := about.get("num_seen_in_training"):
+        say(
+            f"{seen:,} of the {about['num_triples']:,} facts asked about are among those that this run was trained on "
+            "or validated by: its figures are not about facts it has not seen."
+        )
     if per_relation:
         relations = [[name, *values.values()] for name, values in result.by_relation.items()]
         print_table("by relation", ["relation", "questions", *names], relations)

@@ -56,4 +56,5 @@ def train(
         print_json(summary)
         return
     print_table(f"trained {' '.join(run.train_config.kind)} on {run.graph.name}", ("", ""), list(summary.items()))
-    say(f"The run is in {run.path}. Next: refactorgnn evaluate {run.path}")
+    split = "" if "test" in run.graph.splits else " --split valid"
+    say(f"The run is in {run.path}. Next: refactorgnn evaluate {run.path}{split}")

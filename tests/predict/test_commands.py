@@ -121,6 +121,17 @@ def test_all_missing_links_above_a_probability(cli: Cli, part_run: Run, tmp_path
 FACTS = "Atlantis\tborders\tFrance\nAtlantis\tspeaks\tFrench\nAtlantis\tin_continent\tEurope\n"
 
 
+def test_a_known_entity_that_is_misspelt_is_pointed_out(cli: Cli, part_run: Run, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("Atlantis\tborders\tPortugl\n", encoding="utf-8")
+    options = ("--new", facts, "--head", "Atlantis", "--relation", "speaks", "-k", "1")
+    outcome = cli("predict", part_run.path, *options)
+    assert outcome.code == 0
+    assert "2 new entities: Atlantis, Portugl." in outcome.err
+    assert "'Portugl' is new; the graph knows 'Portugal'." in outcome.err
+    assert "'Atlantis' is new" not in outcome.err
+
+
 def test_new_entities_from_files(cli: Cli, part_run: Run, tmp_path: Path) -> None:
     facts, texts = tmp_path / "facts.tsv", tmp_path / "texts.tsv"
     facts.write_text(FACTS, encoding="utf-8")

@@ -11,7 +11,7 @@ import typer
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, Device
 from refactorgnn.cli.output import print_json, print_table, say
-from refactorgnn.cli.predict import New, NewTexts
+from refactorgnn.cli.predict import New, NewTexts, tell_of_new_entities
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.predict.explaining import Explanation, Term
 
@@ -42,6 +42,7 @@ def explain(
     Example: refactorgnn explain runs/part --head France --relation borders --tail Spain --counterfactual
     """
     predictor = api.load_predictor(run, new=new, new_texts=new_texts, device=device, index="exact")
+    tell_of_new_entities(predictor)
     number = _NUM_COUNTERFACTUALS if counterfactual else 0
     reasons = api.explain(predictor, head=head, relation=relation, tail=tail, depth=depth, num_counterfactuals=number)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,11 @@ import typer
 from refactorgnn import api
 from refactorgnn.cli.model import AsJson, Device
 from refactorgnn.cli.output import print_json, print_table, say
-from refactorgnn.errors import UserError
+from refactorgnn.errors import UserError, closest_names
 from refactorgnn.predict.predictor import Answer, Predictor, Question
+
+# Of new entities that are named, and how alike a known name must be to be the one that may be meant.
+_MOST_NAMED, _ALIKE = 10, 0.8
 
 New = Annotated[
     Path | None,
@@ -81,6 +85,7 @@ def predict(
     predictor = api.load_predictor(
         run, new=new, new_texts=new_texts, new_mode=new_mode, device=device, index=index, progress=True
     )
+    tell_of_new_entities(predictor)
     if questions is not None and answers is not None:
         count = api.predict_file(
             predictor, questions, answers, k=k, include_known=include_known, typed=typed, progress=True
@@ -97,6 +102,20 @@ def predict(
             print_json([answer.to_dict() for answer in found])
             return
         _print(str(Question(head, relation, tail)), found, predictor)
+
+
+def tell_of_new_entities(predictor: Predictor) -> None:
+    """Name the entities that were put in, for a known one that is misspelt is a new one; none: say nothing."""
+    new = predictor.new_entities
+    if not new:
+        return
+    more = f" and {len(new) - _MOST_NAMED:,} more" if len(new) > _MOST_NAMED else ""
+    say(f"{len(new):,} new entit{'y' if len(new) == 1 else 'ies'}: {', '.join(new[:_MOST_NAMED])}{more}.")
+    known = list(predictor.graph.entities)[: -len(new)]  # new ones are numbered behind the others
+    for name in new[:_MOST_NAMED]:
+        for near in closest_names(name, known, 1):
+            if SequenceMatcher(None, name.casefold(), near.casefold()).ratio() >= _ALIKE:
+                say(f"{name!r} is new; the graph knows {near!r}. If that is meant, correct {name!r} in the file.")
 
 
 def _check_form(

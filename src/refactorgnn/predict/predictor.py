@@ -109,6 +109,7 @@ class Predictor:
         self.run = run
         self._indexed: IndexedScorer | None = indexed(self.bound, graph, index, run=run, progress=progress)
         self._local: LocalState | None = None
+        self.new_entities: tuple[str, ...] = ()
         if calibration is not None:
             self.calibration = calibration
 
@@ -228,6 +229,7 @@ class Predictor:
             self._indexed = grown_index(self._indexed, growth.bound, growth.graph)
         self.graph, self.bound, self._local = growth.graph, growth.bound, growth.local
         self.calibration = calibration
+        self.new_entities += growth.added.entities
         for derived in ("kinds", "irreflexive"):
             self.__dict__.pop(derived, None)
         return growth.added

@@ -167,6 +167,7 @@ def _rulen(config: RuleNConfig, graph: KnowledgeGraph) -> RuleN:
         constant_rules_per_relation=config.constant_rules_per_relation,
         laplace=config.laplace,
         aggregation=config.aggregation,
+        memory_budget=config.memory_budget,
     )
 
 
@@ -177,6 +178,7 @@ def _ppr(config: PPRConfig, graph: KnowledgeGraph) -> PersonalisedPageRank:
         tolerance=config.tolerance,
         relation_range=config.relation_range,
         neighbours=config.neighbours,
+        memory_budget=config.memory_budget,
     )
 
 

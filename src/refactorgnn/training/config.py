@@ -93,7 +93,10 @@ class TrainConfig(BaseModel):
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
     memory_budget_mb: Annotated[
         int,
-        Field(ge=0, description="MiB of temporaries; 0: 128 on a CPU, 432 on a GPU, for nbfnet 1,024 on either."),
+        Field(
+            ge=0,
+            description="MiB of temporaries; 0: 128 on a CPU, 432 on a GPU, for nbfnet 1,024 and rulen 240 on either.",
+        ),
     ] = 0
 
     @property

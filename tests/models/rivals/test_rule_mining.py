@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
-from refactorgnn.models.rivals import rule_mining, rule_paths
 from refactorgnn.models.rivals.facts import FactIndex
 from refactorgnn.models.rivals.rule_mining import MiningOptions, count_paths, mine_constants, mine_paths
 from tests.models.rivals.brute_force import NUM_RELATIONS, all_bodies, facts_of, padded, pairs, random_graph
@@ -14,8 +13,9 @@ from tests.models.rivals.brute_force import NUM_RELATIONS, all_bodies, facts_of,
 SEEDS = (0, 1, 2)
 
 
-def index_of(graph: KnowledgeGraph) -> FactIndex:
-    return FactIndex(graph.with_reciprocals(graph.triples("train")), graph.num_entities, 2 * NUM_RELATIONS)
+def index_of(graph: KnowledgeGraph, most_paths: int = 2**20) -> FactIndex:
+    facts = graph.with_reciprocals(graph.triples("train"))
+    return FactIndex(facts, graph.num_entities, 2 * NUM_RELATIONS, memory_budget=240 * most_paths)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -24,15 +24,13 @@ def generator(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize("most", [1, 5, 2**20], ids=lambda most: f"{most} at a time")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_counts_are_those_of_brute_force(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_those_of_brute_force(seed: int, most: int) -> None:
     """774 rules: support and groundings of every body of up to three steps, for every head."""
-    for module in (rule_mining, rule_paths):
-        monkeypatch.setattr(module, "MOST_PATHS", most)
     graph = random_graph(seed)
     facts = facts_of(graph)
     rules = [(head, body) for head in range(NUM_RELATIONS) for body in all_bodies()]
     heads, bodies = torch.tensor([head for head, _ in rules]), torch.tensor([padded(body) for _, body in rules])
-    counted = count_paths(index_of(graph), heads, bodies, 1000, generator())
+    counted = count_paths(index_of(graph, most), heads, bodies, 1000, generator())
     grounded = {body: pairs(facts, body) for body in all_bodies()}
     expected = [(sum((x, head, y) in facts for x, y in grounded[body]), len(grounded[body])) for head, body in rules]
     assert list(zip(counted.support.tolist(), counted.groundings.tolist(), strict=True)) == expected
@@ -97,11 +95,10 @@ def test_a_sample_of_first_entities_is_counted_whole() -> None:
 
 @pytest.mark.parametrize("most", [1, 2**20])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rules_with_constants_are_those_of_brute_force(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_mining, "MOST_PATHS", most)
+def test_rules_with_constants_are_those_of_brute_force(seed: int, most: int) -> None:
     graph = random_graph(seed)
     facts = facts_of(graph)
-    found = mine_constants(index_of(graph), 2)
+    found = mine_constants(index_of(graph, most), 2)
     expected = {}
     subjects, relations = range(graph.num_entities), range(2 * NUM_RELATIONS)
     for r, c in {(r, c) for _, r, c in facts}:

@@ -12,7 +12,6 @@ import torch
 import refactorgnn
 from refactorgnn import KnowledgeGraph, UserError
 from refactorgnn.models.ensemble import Ensemble, bind_for_logits
-from refactorgnn.models.rivals import rule_paths
 from refactorgnn.models.rivals.facts import FactIndex
 from refactorgnn.models.rivals.ppr import PersonalisedPageRank
 from refactorgnn.models.rivals.rule_mining import MiningOptions, mine_constants, mine_paths
@@ -71,10 +70,12 @@ GRAPHS = {"the training graph": random_graph(0), "one never seen": random_graph(
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("most", [97, 2**20], ids=lambda most: f"{most} at a time")
-def test_noisy_or_is_that_of_brute_force(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_paths, "MOST_PATHS", most)
+def test_noisy_or_is_that_of_brute_force(name: str, most: int) -> None:
     graph = GRAPHS[name]
-    model = mined(random_graph(0), aggregation="noisy-or")
+    model = mined(random_graph(0), aggregation="noisy-or", memory_budget=most * 240)
+    bound = model.bind(graph)
+    assert isinstance(bound, RuleScorer)
+    assert bound.facts.most_paths == most
     expected = torch.zeros(graph.num_entities, 2 * NUM_RELATIONS, graph.num_entities, dtype=torch.float64)
     for (x, r, y), confidences in fired_by_brute_force(model, graph).items():
         expected[x, r, y] = -math.log(math.prod(1 - confidence for confidence in confidences))

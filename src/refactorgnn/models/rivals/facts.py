@@ -8,6 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+# Paths alive at once, for each step, if no budget says otherwise.
+MOST_PATHS = 2**20
+# Of a path: five numbers of eight bytes, and as many while they are sorted out, for each of three steps.
+_BYTES_OF_PATH = 3 * 2 * 5 * 8
+
 
 class FactIndex:
     """Directed facts, each followed by its reciprocal; loops ``(x, r, x)`` are left out, for no simple path has one.
@@ -16,9 +21,13 @@ class FactIndex:
         triples: Facts with their reciprocals, shape ``(num_facts, 3)``; repeated ones count once.
         num_entities: ``|V|``.
         num_relations: Relations, reciprocals included.
+        memory_budget: Bytes of the paths that are walked at once; None: 240 MiB. What is found does not depend on it.
     """
 
-    def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
+    def __init__(
+        self, triples: Tensor, num_entities: int, num_relations: int, memory_budget: int | None = None
+    ) -> None:
+        self.most_paths = MOST_PATHS if memory_budget is None else max(1, memory_budget // _BYTES_OF_PATH)
         self.num_entities = num_entities
         self.num_relations = num_relations
         triples = torch.unique(triples[triples[:, 0] != triples[:, 2]], dim=0)  # sorted by subject, relation, object

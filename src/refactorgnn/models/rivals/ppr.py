@@ -38,6 +38,7 @@ class PersonalisedPageRank(LinkPredictor):
             before all others (1 is added).
         neighbours: ``"any"``: as said; ``"consistent"``: entities that facts link to the subject score 0 where these
             exclude the relation (:mod:`~refactorgnn.models.rivals.linked_pairs`).
+        memory_budget: Bytes of probabilities held at once, on a CPU no more than its cache holds; None: by the device.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class PersonalisedPageRank(LinkPredictor):
         tolerance: float = 1e-6,
         relation_range: RelationRange = "any",
         neighbours: Neighbours = "any",
+        memory_budget: int | None = None,
     ) -> None:
         super().__init__(relations)
+        self.memory_budget = memory_budget
         self.restart = restart
         self.tolerance = tolerance
         self.relation_range = relation_range
@@ -66,7 +69,9 @@ class PersonalisedPageRank(LinkPredictor):
         linked = None
         if self.neighbours == "consistent":
             linked = LinkedPairs(graph.queries(*message_splits).to(self.place.device))
-        return PageRankScorer(triples[:, [0, 2]], graph.num_entities, self.restart, self.tolerance, shown, linked)
+        return PageRankScorer(
+            triples[:, [0, 2]], graph.num_entities, self.restart, self.tolerance, shown, linked, self.memory_budget
+        )
 
 
 class PageRankScorer:
@@ -90,6 +95,7 @@ class PageRankScorer:
         tolerance: The most that probabilities may be off in all.
         shown: The relations with their objects that come before others, shape ``(num_facts, 2)``; None: none does.
         linked: Links that may exclude a relation; None: none does.
+        memory_budget: As of the model.
     """
 
     def __init__(
@@ -100,7 +106,9 @@ class PageRankScorer:
         tolerance: float,
         shown: Tensor | None = None,
         linked: LinkedPairs | None = None,
+        memory_budget: int | None = None,
     ) -> None:
+        self.memory_budget = memory_budget
         self.num_entities = num_entities
         self.restart = restart
         lonely = torch.ones(num_entities, dtype=torch.bool, device=edges.device)
@@ -142,7 +150,7 @@ class PageRankScorer:
     def scores(self, subjects: Tensor, relations: Tensor) -> Tensor:
         """Shape ``(num_questions, num_entities)``, float64."""
         different, which = torch.unique(subjects, return_inverse=True)
-        budget = cached_budget_on(self.device, None)
+        budget = cached_budget_on(self.device, self.memory_budget)
         rows = rows_within(budget, self.num_entities, _BUFFERS, _BYTES, device=self.device)
         parts = [self.probabilities(part) for part in different.split(rows)]
         scores = torch.cat(parts)[which] if parts else subjects.new_zeros(0, self.num_entities).double()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from refactorgnn.models.rivals.facts import FactIndex, expanded, found, pieces
-from refactorgnn.models.rivals.rule_paths import MAX_LENGTH, MOST_PATHS, BodyTrie, distinct_ends, simple_paths
+from refactorgnn.models.rivals.rule_paths import MAX_LENGTH, BodyTrie, distinct_ends, simple_paths
 
 # Paths that are drawn at a time.
 _MOST_DRAWS = 2**20
@@ -154,9 +154,9 @@ def count_paths(
     kept = sampled_by_group(first, body_samples, generator)
     first, starts = first[kept], starts[kept]
     # Groundings of one start are together in a part, so that none is counted twice.
-    for part in pieces(facts.degrees[starts] ** 2, MOST_PATHS):
+    for part in pieces(facts.degrees[starts] ** 2, facts.most_paths):
         paths = simple_paths(facts, trie, first[part], starts[part])
-        owners, body, ends = distinct_ends(paths, len(distinct), facts.num_entities)
+        owners, body, ends = distinct_ends(paths, len(distinct), facts)
         groundings += torch.bincount(body, minlength=len(distinct))
         places, relations = facts.between(starts[part][owners], ends)
         direct = relations < half
@@ -200,7 +200,7 @@ def mine_constants(facts: FactIndex, min_support: int) -> ConstantRules:
     by_head = torch.argsort(numbers[is_head], stable=True)
     heads, head_subjects = numbers[is_head][by_head], subjects[is_head][by_head]
     found_keys, found_counts = [heads[:0]], [heads[:0]]
-    for part in _whole_groups(heads, num_bodies[head_subjects], MOST_PATHS):
+    for part in _whole_groups(heads, num_bodies[head_subjects], facts.most_paths):
         places, offsets = expanded(num_bodies[head_subjects[part]])
         body = bodies[first_body[head_subjects[part]][places] + offsets]
         keys, counts = torch.unique(heads[part][places] * len(statements) + body, return_counts=True)

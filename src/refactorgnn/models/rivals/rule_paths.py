@@ -16,8 +16,6 @@ from torch import Tensor
 from refactorgnn.models.rivals.facts import FactIndex, expanded, found, pieces
 
 MAX_LENGTH = 3
-# Paths alive at once, for each step: five numbers of eight bytes each, and as many while they are sorted out.
-MOST_PATHS = 2**20
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def simple_paths(facts: FactIndex, trie: BodyTrie, roots: Tensor, starts: Tensor
 def _walked(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks) -> Iterator[Walks]:
     if step == MAX_LENGTH or not len(walks.owners) or not len(trie.levels[step].keys):
         return
-    for piece in pieces(facts.subject_queries[walks.ends], MOST_PATHS):
+    for piece in pieces(facts.subject_queries[walks.ends], facts.most_paths):
         for longer in _one_step(facts, trie, step, walks.take(piece)):
             bodies = trie.levels[step].bodies[longer.nodes]
             yield Walks(longer.owners, bodies, longer.met).take(bodies >= 0)
@@ -103,7 +101,7 @@ def _one_step(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks) -> Iter
     keys = walks.nodes[places] * trie.num_relations + facts.query_relations[queries]
     allowed, children = found(trie.levels[step].keys, keys)
     places, queries = places[allowed], queries[allowed]
-    for piece in pieces(facts.query_counts[queries], MOST_PATHS):
+    for piece in pieces(facts.query_counts[queries], facts.most_paths):
         ways, offsets = expanded(facts.query_counts[queries[piece]])
         objects = facts.objects[facts.query_starts[queries[piece]][ways] + offsets]
         before = walks.take(places[piece][ways])
@@ -114,14 +112,15 @@ def _one_step(facts: FactIndex, trie: BodyTrie, step: int, walks: Walks) -> Iter
         yield longer.take(is_new)
 
 
-def distinct_ends(paths: Iterable[Walks], num_bodies: int, num_entities: int) -> tuple[Tensor, Tensor, Tensor]:
+def distinct_ends(paths: Iterable[Walks], num_bodies: int, facts: FactIndex) -> tuple[Tensor, Tensor, Tensor]:
     """What paths lead to, each once however many do: the owners, the bodies, the last entities; sorted."""
+    num_entities = facts.num_entities
     merged: Tensor | None = None
     waiting: list[Tensor] = []
     for walks in paths:
         waiting.append((walks.owners * num_bodies + walks.nodes) * num_entities + walks.ends)
         # Merged whenever those that wait are as many as the rest: memory follows what is distinct.
-        if sum(map(len, waiting)) > max(MOST_PATHS, 0 if merged is None else len(merged)):
+        if sum(map(len, waiting)) > max(facts.most_paths, 0 if merged is None else len(merged)):
             merged, waiting = _union(merged, waiting), []
     keys = _union(merged, waiting)
     return keys // num_entities // num_bodies, keys // num_entities % num_bodies, keys % num_entities

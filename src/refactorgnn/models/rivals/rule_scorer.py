@@ -133,7 +133,7 @@ class RuleScorer:
     def fired(self, subjects: Tensor, relations: Tensor) -> Fired:
         """Every rule that says an answer to a question, once for each answer."""
         paths = simple_paths(self.facts, self.trie, relations, subjects)
-        questions, rules, answers = distinct_ends(paths, max(1, self.table.num_paths), self.num_entities)
+        questions, rules, answers = distinct_ends(paths, max(1, self.table.num_paths), self.facts)
         by_path = Fired(questions.to(self.device), rules.to(self.device), answers.to(self.device))
         if not len(self._constant_keys):
             return by_path

@@ -25,7 +25,7 @@ class MiningRegime(Regime[Tensor]):
 
     @torch.no_grad()
     def forward(self, batch: Tensor) -> Tensor:  # noqa: D102
-        facts = FactIndex(batch, self.graph.num_entities, 2 * self.graph.num_relations)
+        facts = FactIndex(batch, self.graph.num_entities, 2 * self.graph.num_relations, self.config.memory_budget)
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         paths, coverage = mine_paths(facts, self.config.mining, generator)
         constants = mine_constants(facts, self.config.min_support)

@@ -70,6 +70,7 @@ def test_failures_are_named_and_the_exit_code_tells(recipe: Recipe, cli: Cli, tm
             ("transductive", "--recipe", "best", "--rows", "ComplEx + relations", "--datasets", "UMLS"),
             ("on other datasets only: FB15k-237",),
         ),
+        (("inductive", "--show"), ("results has no records", "--out")),
         (("inductive", "--seeds", "0"), ("seeds=0",)),
         (("inductive", "--jobs", "0"), ("jobs=0",)),
         (("inductive", "--accelerator", "abacus"), ("accelerator", "'abacus'")),

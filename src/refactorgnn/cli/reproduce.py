@@ -14,6 +14,7 @@ from refactorgnn.cli.output import names_in, print_json, print_table, say
 from refactorgnn.errors import UserError
 from refactorgnn.reproduce.pages import our_texts, published_text
 from refactorgnn.reproduce.recipe import RECIPES
+from refactorgnn.reproduce.records import FOLDER
 from refactorgnn.reproduce.reproduction import Reproduction
 from refactorgnn.reproduce.tables import NUM_SEEDS, TABLES, find_table
 
@@ -83,6 +84,8 @@ def reproduce(
         _complexity(context, accelerator, out if pages is None else pages, as_json)
         return
     find_table(table, others=[_COMPLEXITY])
+    if show and not (out / FOLDER).is_dir():
+        raise UserError(f"{out} has no records: measure first (leave out --show), or name another folder with --out.")
     result = api.reproduce(
         table,
         recipe=recipe,

@@ -108,8 +108,6 @@ def reproduce_table(
             group=name,
         )
     records = load_records(out)
-    if not (run or records):
-        raise UserError(f"{out} has no records: measure first (leave out --show), or name another folder with --out.")
     used = used_records(table, chosen, records, num_seeds)
     # A page is of the whole table and of as many seeds as the paper's, also when a part of it was asked for.
     place = pages or (out if run else None)

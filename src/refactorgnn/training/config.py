@@ -92,11 +92,7 @@ class TrainConfig(BaseModel):
     log: Annotated[str, Field(description="Logs beside metrics.jsonl: csv, tensorboard, joined with +.")] = ""
     threads: Annotated[int, Field(ge=0, description="CPU threads; 0: as many as there are cores.")] = 0
     memory_budget_mb: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="MiB of temporaries; 0: 128 on a CPU, 432 on a GPU, for nbfnet 1,024 and rulen 240 on either.",
-        ),
+        int, Field(ge=0, description="MiB of temporaries; 0: 128 on a CPU, 432 on a GPU (nbfnet 1,024, rulen 240).")
     ] = 0
 
     @property

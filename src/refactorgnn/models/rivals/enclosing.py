@@ -160,7 +160,7 @@ class Surroundings:
         way from the head, nor the head from the tail), and the two. Labels are distances inside the sub-graph, (0, 1)
         for the head and (1, 0) for the tail, as the paper has them ((0, 0) where both are one entity); entities that
         are more than ``k`` hops away inside are left out. (The authors' code looks for entities that are near by any
-        way, the other end's included; one that only such a way makes near has no facts left in the end.)
+        way, the other end's included, before it labels them, which leaves a few more.)
         """
         span = self.num_entities
         pairs = torch.arange(len(heads), device=heads.device)

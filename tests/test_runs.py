@@ -24,6 +24,7 @@ from refactorgnn.cli import main
 from refactorgnn.runs import load_tensors, save_tensors
 from refactorgnn.storage import leftovers
 from refactorgnn.training import checkpoints
+from refactorgnn.training.loop import _Training
 from tests.conftest import QUICK, QUICK_OPTIONS, Cli, contents, without_seconds
 
 SOURCES = sorted(Path(refactorgnn.__file__).parent.rglob("*.py"))
@@ -247,3 +248,24 @@ def test_resuming_a_finished_run_changes_nothing(cli: Cli, tiny: Path, run_copy:
 def test_resuming_what_is_not_there_starts_it(cli: Cli, tiny: Path, tiny_run: Run, tmp_path: Path) -> None:
     assert cli("train", tiny, "--out", tmp_path / "run", "--resume", *QUICK_OPTIONS).code == 0
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == tiny_run.weights_path.read_bytes()
+
+
+def test_to_resume_takes_nothing_but_the_run(
+    cli: Cli, tiny: Path, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = _Training.start_epoch
+
+    def start_epoch(training: _Training) -> None:
+        if training.done.epoch == 3:
+            raise KeyboardInterrupt
+        original(training)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Training, "start_epoch", start_epoch)
+        with pytest.raises(KeyboardInterrupt):
+            refactorgnn.train(tiny, out=tmp_path / "run", progress=False, **QUICK)
+    assert len(Run.open(tmp_path / "run").records()) < QUICK["epochs"]
+    assert cli("train", "--resume", "--out", tmp_path / "run").code == 0
+    assert Run.open(tmp_path / "run").weights_path.read_bytes() == tiny_run.weights_path.read_bytes()
+    cli("train", "--resume", "--out", tmp_path / "elsewhere").refused("missing argument dataset")
+    cli("train", "--resume", "--out", tmp_path / "run", "--dim", "16").refused("other settings (dim was 8)")

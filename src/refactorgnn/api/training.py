@@ -41,7 +41,8 @@ def train(
         config: A YAML file to take settings from (see :mod:`refactorgnn.training.config_files`).
         out: The run folder to make; ``runs/DATASET-MODEL-SCORER-SEED``, without the scorer if the model
             has none, if not given.
-        resume: Go on with the run in ``out`` if it was interrupted; start it if it is not there.
+        resume: Go on with the run in ``out`` if it was interrupted, with its settings if none are given here; start it
+            if it is not there.
         data_root: A folder with local copies of the known datasets.
         progress: Show a bar.
         **settings: Any field of :class:`~refactorgnn.training.config.TrainConfig`; these override ``config``.
@@ -55,6 +56,8 @@ def train(
         >>> sorted(path.name for path in run.path.iterdir())[:3]
         ['config.yaml', 'graph', 'last.safetensors']
     """
+    if resume and out and dataset is None and config is None and (Path(out) / "config.yaml").is_file():
+        settings = Run.open(out).train_config.model_dump() | settings  # all is said there
     chosen = _train_config(config, settings if dataset is None else {"dataset": str(dataset), **settings})
     name = Path(chosen.dataset).resolve().name.split(".")[0]
     path = Path(out) if out else Path("runs") / "-".join([name, *chosen.kind, str(chosen.seed)])

@@ -28,7 +28,10 @@ def train(
         Path | None, typer.Option(help="The run folder to make.", show_default="runs/DATASET-MODEL-SCORER-SEED")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out if it was interrupted; else start it.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in --out if it was interrupted (needs nothing else); else start it."
+        ),
     ] = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ def test_known_probabilities_are_recovered_from_scores_of_any_scale(
     assert fitted.ece < 2e-3
     num_questions, num_facts = graph.queries("valid").num_queries, 2 * len(graph.triples("valid"))
     assert fitted.share_true == pytest.approx(num_facts / num_questions / NUM_ENTITIES, rel=0.02)
+
+
+def test_a_subject_that_is_no_answer_takes_no_part(drawn: tuple[KnowledgeGraph, Tensor]) -> None:
+    """However high it scores: the others have the probabilities that they would have without it."""
+    graph, logits = drawn
+    itself = torch.arange(NUM_ENTITIES)
+    plain, vain = logits.clone(), logits.clone()
+    vain[itself, :, itself] = 50.0
+    for scores in (plain, vain):
+        scores[itself, 0, itself] = scores[itself, NUM_RELATIONS, itself] = 50.0  # a fact says that it may be one here
+    loop = {**graph.splits, "train": torch.tensor([[5, 0, 5]])}
+    looped = replace(graph, splits=loop, _indices={})
+    assert fit_calibration(KnownOdds(vain, 1.0), looped) == fit_calibration(KnownOdds(plain, 1.0), looped)
 
 
 def test_a_model_without_knowledge_says_the_share_of_facts(drawn: tuple[KnowledgeGraph, Tensor]) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from refactorgnn import KnowledgeGraph, Predictor
 from refactorgnn.models.base import LinkPredictor
 from refactorgnn.predict import calibration, open_questions
-from refactorgnn.predict.candidates import dense, log_odds
-from refactorgnn.predict.open_questions import allowed_tails, curve_over_all_questions, heads_to_ask
+from refactorgnn.predict.candidates import dense, itself, log_odds
+from refactorgnn.predict.open_questions import curve_over_all_questions, heads_to_ask
 from refactorgnn.reproduce.synthetic import synthetic_graph
 
 NUM_ENTITIES, NUM_RELATIONS, NUM_VALID = 60, 3, 90
@@ -55,7 +55,8 @@ def summed(predictor: Predictor, *, typed: bool) -> tuple[float, int]:
     for relation, heads in enumerate(heads_to_ask(predictor, typed=typed)):
         relations = torch.full_like(heads, relation)
         known, true = (dense(predictor.graph.queries(name).objects_of(heads, relations)) for name in ("train", "valid"))
-        counted = ~known & allowed_tails(predictor, heads, relations, typed=typed)
+        known |= itself(heads, relations, predictor.irreflexive, NUM_ENTITIES)
+        counted = ~known & predictor.kinds.masks(relations) if typed else ~known
         odds = log_odds(predictor.bound.scores(heads, relations), known)
         total += float(curve(odds[counted]).sum())
         num_true += int((true & counted).sum())

@@ -5,8 +5,9 @@ and that stand as high as this one, the share that the validation split says are
 a candidate (:func:`~refactorgnn.predict.candidates.log_odds`) become ``σ(a x + b)``, with ``a`` and ``b`` for tail
 questions and for head questions. ``a = 1, b = 0`` is the model's own softmax; ``a < 1`` a model too sure of itself.
 
-Every candidate of the questions counts, true ones by the validation split, the others as negatives unless another split
-knows them. A graph is never complete, so some negatives are facts nobody wrote down: probabilities err on the low side.
+Every candidate of the questions counts but the subject, where that is no answer: true ones by the validation split, the
+others as negatives unless another split knows them. A graph is never complete, so some negatives are facts nobody wrote
+down: probabilities err on the low side.
 They are about questions that have an answer still to be found, as one that somebody asks may have; for all questions
 that can be asked, see :mod:`refactorgnn.predict.open_questions`.
 """
@@ -29,13 +30,13 @@ from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import FileError
 from refactorgnn.models.base import QueryScorer
 from refactorgnn.ops.chunked import rows_within
-from refactorgnn.predict.candidates import MOST_LOG_ODDS, dense, log_odds
+from refactorgnn.predict.candidates import MOST_LOG_ODDS, dense, irreflexive, itself, log_odds
 from refactorgnn.runs import Run
 from refactorgnn.storage import write_text
 
 METHOD = "Platt scaling of the softmax's log-odds, for each direction"
 FILE = "calibration.json"
-FORMAT = "refactorgnn-calibration-1"
+FORMAT = "refactorgnn-calibration-2"
 # Validation triples below which a curve would be fitted to accidents.
 FEWEST_TRIPLES = 20
 # Questions that are scored: beyond these a two-parameter curve does not move any more.
@@ -170,12 +171,14 @@ class _Histogram:
     @classmethod
     def of(cls, bound: QueryScorer, graph: KnowledgeGraph, rows: Tensor) -> _Histogram:
         asked, others = graph.queries("valid"), [name for name in graph.splits if name != "valid"]
+        about_others = irreflexive(graph.queries("train"))
         counts, tops = np.zeros((2, 2, NUM_BINS)), np.zeros((2, 2, NUM_BINS))
         for part in rows.split(rows_within(_BUDGET, graph.num_entities, 8, itemsize=8, device=rows.device)):
             subjects, relations = asked.subjects[part], asked.relations[part]
             with torch.no_grad():
                 scores = bound.scores(subjects.to(bound.device), relations.to(bound.device)).cpu()
             known = dense(graph.queries(*others).objects_of(subjects, relations)) if others else scores.isnan()
+            known |= itself(subjects, relations, about_others, graph.num_entities)
             true = dense(asked.answers.take_rows(part)) & ~known
             odds = log_odds(scores, known)
             best = scores.masked_fill(known, -torch.inf).argmax(1, keepdim=True)

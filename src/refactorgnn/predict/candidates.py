@@ -30,12 +30,14 @@ class ScoredQuestions:
         scores: The model's scores; shape ``(num_questions, num_entities)``.
         log_odds: See :func:`log_odds`; of the same shape, float64.
         known: Whether the graph has the fact; of the same shape.
+        itself: Whether it is the subject, where that is no answer (:func:`irreflexive`); of the same shape.
     """
 
     places: slice
     scores: Tensor
     log_odds: Tensor
     known: Tensor
+    itself: Tensor
 
 
 def scored_questions(
@@ -43,6 +45,7 @@ def scored_questions(
     known: QueryIndex,
     subjects: Tensor,
     relations: Tensor,
+    about_others: Tensor,
     memory_budget: int = DEFAULT_ANSWER_BUDGET,
 ) -> Iterator[ScoredQuestions]:
     """Score all entities as answers to questions ``(subject, relation, ?)``, chunk by chunk: one product for each.
@@ -52,6 +55,7 @@ def scored_questions(
         known: The facts that count as known.
         subjects: Shape ``(num_questions,)``.
         relations: Shape ``(num_questions,)``, reciprocals included.
+        about_others: Of each relation and reciprocal, whether nothing is an answer about itself.
         memory_budget: Bytes of temporaries.
     """
     device = bound.device
@@ -61,7 +65,16 @@ def scored_questions(
         with torch.no_grad():
             scores = bound.scores(asked[0].to(device), asked[1].to(device))
         is_known = dense(known.objects_of(*asked)).to(device)
-        yield ScoredQuestions(places, scores, log_odds(scores, is_known), is_known)
+        is_itself = itself(*asked, about_others, bound.num_entities).to(device)
+        yield ScoredQuestions(places, scores, log_odds(scores, is_known | is_itself), is_known, is_itself)
+
+
+def itself(subjects: Tensor, relations: Tensor, about_others: Tensor, num_entities: int) -> Tensor:
+    """Which candidate is the subject, where that is no answer; shape ``(num_questions, num_entities)``."""
+    found = torch.zeros(len(subjects), num_entities, dtype=torch.bool)
+    rows = torch.nonzero(about_others[relations]).flatten()
+    found[rows, subjects[rows]] = True
+    return found
 
 
 def dense(pattern: SparsePattern) -> Tensor:
@@ -75,8 +88,8 @@ def log_odds(scores: Tensor, known: Tensor) -> Tensor:
     """``s_u − log Σ exp(s_w)`` over the candidates ``w ≠ u`` that are not known: the softmax's log-odds of ``u``.
 
     A score is a logit among the candidates of one question and says nothing beside those of another; log-odds can be
-    compared. Known answers would take the mass from what is still to be found, so they do not compete; a known answer
-    itself is seen as if it were not known.
+    compared. Known answers would take the mass from what is still to be found, so they do not compete, nor does the
+    subject where it is no answer; a known answer itself is seen as if it were not known.
 
     Args:
         scores: Shape ``(num_questions, num_entities)``.

@@ -14,7 +14,7 @@ from refactorgnn.data.files import TableWriter
 from refactorgnn.errors import UserError
 from refactorgnn.predict.calibration import Curve
 from refactorgnn.predict.candidates import scored_questions
-from refactorgnn.predict.open_questions import allowed_tails, curve_over_all_questions, heads_to_ask
+from refactorgnn.predict.open_questions import curve_over_all_questions, heads_to_ask
 from refactorgnn.predict.predictor import Name, Predictor
 from refactorgnn.progress import counting
 
@@ -95,9 +95,12 @@ def _likely(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
     """``(head, tail)`` pairs with their scores and probabilities, and how many heads were asked about, by chunks."""
     relations = torch.full_like(subjects, relation)
-    for rows in scored_questions(predictor.bound, predictor.graph.queries(), subjects, relations):
-        likely = (curve.slope * rows.log_odds + curve.offset >= math.log(threshold / (1 - threshold))) & ~rows.known
-        likely &= allowed_tails(predictor, subjects[rows.places], relations[rows.places], typed=typed).to(likely.device)
+    known = predictor.graph.queries()
+    for rows in scored_questions(predictor.bound, known, subjects, relations, predictor.irreflexive):
+        likely = curve.slope * rows.log_odds + curve.offset >= math.log(threshold / (1 - threshold))
+        likely &= ~(rows.known | rows.itself)
+        if typed:
+            likely &= predictor.kinds.masks(torch.tensor([relation])).to(likely.device)
         places, tails = likely.nonzero(as_tuple=True)
         scores, odds = rows.scores[places, tails].cpu(), rows.log_odds[places, tails].cpu()
         places, tails = places.cpu(), tails.cpu()

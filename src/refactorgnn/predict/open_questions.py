@@ -51,16 +51,6 @@ def heads_to_ask(predictor: Predictor, *, typed: bool) -> list[Tensor]:
     return [torch.arange(predictor.graph.num_entities)] * count
 
 
-def allowed_tails(predictor: Predictor, subjects: Tensor, relations: Tensor, *, typed: bool) -> Tensor:
-    """Which entities may be answers to each question; shape ``(num_questions, num_entities)``."""
-    allowed = torch.ones(len(subjects), predictor.graph.num_entities, dtype=torch.bool)
-    if typed:
-        allowed &= predictor.kinds.masks(relations)
-    about_others = torch.nonzero(predictor.irreflexive[relations]).flatten()
-    allowed[about_others, subjects[about_others]] = False
-    return allowed
-
-
 def _questions(graph: KnowledgeGraph, heads: list[Tensor]) -> Iterator[tuple[Tensor, float]]:
     """Pairs of head and relation, and how many each of them stands for: those of validation, and some of the others."""
     generator = torch.Generator().manual_seed(0)
@@ -97,8 +87,10 @@ def _counts(predictor: Predictor, subjects: Tensor, relations: Tensor, *, typed:
     """How many false and true candidates have which log-odds, part by part."""
     graph = predictor.graph
     known = graph.queries(*(name for name in graph.splits if name != "valid"))
-    for rows in scored_questions(predictor.bound, known, subjects, relations):
+    for rows in scored_questions(predictor.bound, known, subjects, relations, predictor.irreflexive):
         asked = subjects[rows.places], relations[rows.places]
-        counted = ~rows.known.cpu() & allowed_tails(predictor, *asked, typed=typed)
+        counted = ~(rows.known | rows.itself).cpu()
+        if typed:
+            counted &= predictor.kinds.masks(asked[1])
         true = dense(graph.queries("valid").objects_of(*asked))
         yield binned(rows.log_odds.cpu()[counted], true[counted])

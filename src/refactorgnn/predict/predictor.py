@@ -303,7 +303,7 @@ class Predictor:
         return True
 
     def _scored(self, subjects: Tensor, relations: Tensor) -> Iterator[ScoredQuestions]:
-        return scored_questions(self.bound, self.graph.queries(), subjects, relations)
+        return scored_questions(self.bound, self.graph.queries(), subjects, relations, self.irreflexive)
 
     def _probabilities(self, odds: Tensor, relations: Tensor) -> list[float] | list[None]:
         """Of one candidate for each question, or of the same number for each if ``odds`` has two dimensions."""
@@ -317,11 +317,9 @@ class Predictor:
     def _best(
         self, rows: ScoredQuestions, asked: Tensor, k: int, include_known: bool, typed: bool
     ) -> Iterator[list[Answer]]:
-        allowed = torch.ones_like(rows.known) if include_known else ~rows.known
+        allowed = ~rows.itself if include_known else ~(rows.known | rows.itself)
         if typed:
             allowed &= self.kinds.masks(asked[:, 1]).to(allowed.device)
-        about_others = torch.nonzero(self.irreflexive[asked[:, 1]]).flatten()
-        allowed[about_others, asked[about_others, 0]] = False
         best = torch.topk(rows.scores.masked_fill(~allowed, -torch.inf), min(k, rows.scores.shape[1]))
         odds = rows.log_odds.gather(1, best.indices)
         probabilities = self._probabilities(odds, asked[:, 1])

@@ -90,15 +90,13 @@ class IndexedScorer:
         asked = torch.tensor([subject]), torch.tensor([relation])
         objects = known.objects_of(*asked).columns.unique()
         query = self.bound.queries(*(part.to(self.bound.device) for part in asked))[0]
-        itself = torch.tensor([subject])
-        left_out = torch.cat(
-            [objects[:0] if include_known else objects, itself[:0] if include_itself else itself]
-        ).unique()
+        barred = torch.tensor([] if include_itself else [subject], dtype=torch.int64)
+        silent = torch.cat([objects, barred]).unique()  # what takes no part in the softmax
+        left_out = barred if include_known else silent
         entities = self.index.shortlist(query, k + len(left_out), _SUMMED if with_odds else 0)
         if entities is None:
             return None
         scores = self._scores(query, entities)
-        is_known = torch.isin(entities, objects)
         is_left_out = torch.isin(entities, left_out)
         allowed = scores.masked_fill(is_left_out, -torch.inf)
         num_answers = min(k, self.index.num_entities - len(left_out))
@@ -108,8 +106,9 @@ class IndexedScorer:
         best = torch.topk(allowed, num_answers).indices
         odds = None
         if with_odds:
-            total = self._log_normaliser(query, entities, scores.double(), is_known, objects)
-            odds = odds_given_total(scores[best].double(), is_known[best], total)
+            is_silent = torch.isin(entities, silent)
+            total = self._log_normaliser(query, entities, scores.double(), is_silent, silent)
+            odds = odds_given_total(scores[best].double(), is_silent[best], total)
         return Found(entities[best], scores[best], odds)
 
     def _scores(self, query: Tensor, entities: Tensor) -> Tensor:
@@ -117,16 +116,16 @@ class IndexedScorer:
         return matmul(rows, query[:, None])[:, 0].cpu()
 
     def _log_normaliser(
-        self, query: Tensor, entities: Tensor, scores: Tensor, is_known: Tensor, objects: Tensor
+        self, query: Tensor, entities: Tensor, scores: Tensor, is_silent: Tensor, silent: Tensor
     ) -> Tensor:
-        """``log Σ exp(s_w)`` over all entities that are not ``objects``."""
+        """``log Σ exp(s_w)`` over all entities that are not ``silent``."""
         sampled = matmul(self._sampled, query[:, None])[:, 0].cpu().double()
         is_counted = torch.zeros(self.index.num_entities, dtype=torch.bool)
         is_counted[entities] = True
-        is_counted[objects] = True
+        is_counted[silent] = True
         is_rest = ~is_counted[self._sample]
         shift = torch.maximum(scores.max(), sampled.max())
-        listed = torch.exp(scores[~is_known] - shift).sum()
+        listed = torch.exp(scores[~is_silent] - shift).sum()
         terms = torch.where(is_rest, torch.exp(sampled - shift), 0.0)
         weight = self.index.num_entities / len(terms)  # of a sampled term; 1 if all are in the sample
         total = listed + weight * terms.sum()
@@ -135,4 +134,4 @@ class IndexedScorer:
         if bool(spread + unseen <= MOST_ERROR * total):
             return torch.log(total) + shift
         all_scores = matmul(self.candidates, query[:, None])[:, 0].double().cpu()
-        return torch.logsumexp(all_scores.index_fill(0, objects, -torch.inf), dim=0)
+        return torch.logsumexp(all_scores.index_fill(0, silent, -torch.inf), dim=0)

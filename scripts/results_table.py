@@ -77,8 +77,8 @@ record here):
   records was lost.
 - The seconds of the records of 19 November 2026 made on an H200 are those of a GPU that up to fourteen processes
   shared.
-- Neural-LP and DRUM by recipe `best` on WN18RR_v3, fb237_v2 to v4 and nell_v2 to v4, and a step's cost in
-  [complexity](complexity.md): the seconds are those of cores that other work shared.
+- Neural-LP and DRUM by recipe `best` on WN18RR_v3, fb237_v2 and v3 and nell_v2 to v4, seeds from 1 on elsewhere, and a
+  step's cost in [complexity](complexity.md): the seconds are those of cores that other work shared.
 - The others were asked once, with the settings chosen.
 """
 

@@ -7,9 +7,8 @@ questions and for head questions. ``a = 1, b = 0`` is the model's own softmax; `
 
 Every candidate of the questions counts but the subject, where that is no answer: true ones by the validation split, the
 others as negatives unless another split knows them. A graph is never complete, so some negatives are facts nobody wrote
-down: probabilities err on the low side.
-They are about questions that have an answer still to be found, as one that somebody asks may have; for all questions
-that can be asked, see :mod:`refactorgnn.predict.open_questions`.
+down: probabilities err on the low side. They are about questions that have an answer still to be found, as one that
+somebody asks may have; for all questions that can be asked, see :mod:`refactorgnn.predict.open_questions`.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from torch import Tensor
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.errors import FileError
 from refactorgnn.models.base import QueryScorer
-from refactorgnn.ops.chunked import rows_within
-from refactorgnn.predict.candidates import MOST_LOG_ODDS, dense, irreflexive, itself, log_odds
+from refactorgnn.predict.candidates import MOST_LOG_ODDS, dense, irreflexive, scored_questions
 from refactorgnn.runs import Run
 from refactorgnn.storage import write_text
 
@@ -43,7 +41,6 @@ FEWEST_TRIPLES = 20
 MOST_QUESTIONS = 4000
 _BIN = 0.005
 NUM_BINS = round(2 * MOST_LOG_ODDS / _BIN)
-_BUDGET = 128 * 2**20
 Counts = npt.NDArray[np.float64]
 
 
@@ -171,20 +168,17 @@ class _Histogram:
     @classmethod
     def of(cls, bound: QueryScorer, graph: KnowledgeGraph, rows: Tensor) -> _Histogram:
         asked, others = graph.queries("valid"), [name for name in graph.splits if name != "valid"]
+        subjects, relations = asked.subjects[rows], asked.relations[rows]
         about_others = irreflexive(graph.queries("train"))
         counts, tops = np.zeros((2, 2, NUM_BINS)), np.zeros((2, 2, NUM_BINS))
-        for part in rows.split(rows_within(_BUDGET, graph.num_entities, 8, itemsize=8, device=rows.device)):
-            subjects, relations = asked.subjects[part], asked.relations[part]
-            with torch.no_grad():
-                scores = bound.scores(subjects.to(bound.device), relations.to(bound.device)).cpu()
-            known = dense(graph.queries(*others).objects_of(subjects, relations)) if others else scores.isnan()
-            known |= itself(subjects, relations, about_others, graph.num_entities)
-            true = dense(asked.answers.take_rows(part)) & ~known
-            odds = log_odds(scores, known)
-            best = scores.masked_fill(known, -torch.inf).argmax(1, keepdim=True)
+        for part in scored_questions(bound, graph.queries(*others), subjects, relations, about_others):
+            left_out, odds = (part.known | part.itself).cpu(), part.log_odds.cpu()
+            true = dense(asked.answers.take_rows(rows[part.places])) & ~left_out
+            best = part.scores.cpu().masked_fill(left_out, -torch.inf).argmax(1, keepdim=True)
+            is_head = relations[part.places] >= graph.num_relations
             for direction in (0, 1):
-                mine = (relations >= graph.num_relations) == bool(direction)
-                counted = mine[:, None] & ~known
+                mine = is_head == bool(direction)
+                counted = mine[:, None] & ~left_out
                 counts[direction] += binned(odds[counted], true[counted])
                 tops[direction] += binned(odds.gather(1, best)[mine, 0], true.gather(1, best)[mine, 0])
         return cls(counts, tops, len(rows))

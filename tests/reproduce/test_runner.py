@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,20 @@ def test_seeds_share_a_process_on_a_gpu_while_there_are_enough_for_all_jobs(
         groups = runner._grouped(tasks, jobs)
         assert [len(group) for group in groups] == sizes
         assert [task for group in groups for task in group] == tasks
+
+
+def test_what_takes_longest_begins_first(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = experiment(recipe, "noise")
+    slow = [replace(noise, settings={"model": model}) for model in ("rulen", "nbfnet")]
+    begun: list[str] = []
+
+    def do_nothing(tasks: Sequence[work.Task]) -> list[str | None]:
+        begun.extend(task.experiment.config.model for task in tasks)
+        return [None] * len(tasks)
+
+    monkeypatch.setattr(runner, "perform_together", do_nothing)
+    run([noise, *slow, replace(noise, seed=1)], tmp_path)
+    assert begun == ["nbfnet", "rulen", "refactor", "refactor"]
 
 
 def test_the_memory_that_a_recipe_sets_goes_before_that_of_a_job(recipe: Recipe, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ _MOST_TOGETHER = 8
 # MiB of temporaries on a GPU, for all processes together and of each at least; every training of one has as much.
 _MEMORY_MB = 960
 _LEAST_MEMORY_MB = 64
+# Models that take minutes where others take seconds, the slowest first: whatever is begun last, everybody waits for.
+_SLOW_MODELS = ("grail", "nbfnet", "drum", "neural-lp", "rulen")
 
 
 @dataclass(frozen=True)
@@ -142,9 +144,10 @@ class _Plan:
         self.members = {member.key: member for ensemble in self.ensembles for member in ensemble.members}
 
     def single_tasks(self) -> list[Task]:
-        """Trainings: those without a record, and the members of ensembles without one, whose runs are needed."""
+        """Trainings, slow ones first: those without a record, and the members of ensembles that have none."""
         wanted = {key: one for key, one in self.experiments.items() if not one.members} | self.members
-        return [self._task(one) for key, one in wanted.items() if key not in self.recorded or key in self.members]
+        chosen = [one for key, one in wanted.items() if key not in self.recorded or key in self.members]
+        return [self._task(one) for one in sorted(chosen, key=_place_in_queue)]
 
     def ensemble_tasks(self) -> list[Task]:
         """Ensembles without a record."""
@@ -169,6 +172,11 @@ class _Plan:
         needed = {member.key for one in self.ensembles if one.key not in recorded for member in one.members}
         for key in {*self.experiments, *self.members} & recorded - needed:
             discard(self.runs / key)
+
+
+def _place_in_queue(experiment: Experiment) -> int:
+    model = experiment.config.model
+    return _SLOW_MODELS.index(model) if model in _SLOW_MODELS else len(_SLOW_MODELS)
 
 
 def _circumstances(jobs: int, accelerator: str) -> dict[str, Any]:

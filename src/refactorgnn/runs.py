@@ -165,6 +165,11 @@ class Run:
         path = self.path / "model.json"
         return _checked_sidecar(path, _read_json(path))
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training has come to its end."""
+        return "best_epoch" in self.sidecar
+
     def update_sidecar(self, **more: Any) -> None:
         """Add to ``model.json``."""
         self.sidecar.update(more)

@@ -160,6 +160,7 @@ class _Training:
         self.model = build_model(self.config, run.graph).to(fabric.device)
         self.optimizer = _make_optimizer(self.model, self.config)
         self.done, tensors = _resume(run, self.model, self.optimizer, fabric)
+        self.begun_at = self.done.epoch
         self.average = AveragedModel(self.model, self.config.average, tensors) if self.config.average else None
         self.loggers = RunLoggers(run, run.records()) if fabric.is_global_zero and self.config.log else None
         self.checkpoints = Checkpoints(run, self.done)
@@ -314,8 +315,8 @@ class _Training:
                 self.loggers.log(whole)
 
     def conclude(self) -> None:
-        """Write what the training has come to."""
-        if self.fabric.is_global_zero:
+        """Write what the training has come to, and how; not again where all had been done before."""
+        if self.fabric.is_global_zero and not (self.run.is_finished and self.done.epoch == self.begun_at > 0):
             self.run.update_sidecar(
                 best_epoch=self.done.best_epoch,
                 valid_mrr=self.done.best_mrr,
@@ -359,6 +360,12 @@ def _resume(
         model.load_state_dict({name: tensors[name] for name in model.state_dict()})
         load_optimizer_tensors(optimizer, tensors)
         done = Progress(**about)
+    elif run.is_finished and run.train_config.epochs and run.weights_path.is_file():
+        # Somebody has kept no more than answers need: there is nothing to do again, and nothing to overwrite.
+        model.load_state_dict(run.load_tensors(run.weights_path, model)[0])
+        about = run.sidecar
+        done = Progress(run.records()[-1]["epoch"], about["best_epoch"], about["valid_mrr"], about["seconds"])
+        has_begun = True
     if fabric.is_global_zero:
         run.drop_records_after(done.epoch if has_begun else -1)
     fabric.barrier()

@@ -244,11 +244,23 @@ def test_resuming_a_finished_run_changes_nothing(cli: Cli, tiny: Path, run_copy:
     assert contents(run_copy) == before
 
 
-def test_a_finished_run_needs_its_state_no_more(cli: Cli, tiny: Path, run_copy: Path) -> None:
-    (run_copy / "last.safetensors").unlink()
+@pytest.mark.parametrize("missing", [["last.safetensors"], ["last.safetensors", "metrics.jsonl"]])
+def test_a_finished_run_needs_its_weights_only(missing: list[str], cli: Cli, tiny: Path, run_copy: Path) -> None:
+    for name in missing:
+        (run_copy / name).unlink()
+    if "metrics.jsonl" in missing:
+        (run_copy / "metrics.jsonl").write_text("")
     before = contents(run_copy)
     assert cli("train", tiny, "--out", run_copy, "--resume", *QUICK_OPTIONS).code == 0
     assert contents(run_copy) == before
+
+
+def test_a_finished_run_without_epochs_stays_as_it_is(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    command = "train", tiny, "--out", tmp_path / "run", "--model", "ppr"
+    assert cli(*command).code == 0
+    before = contents(tmp_path / "run")
+    assert cli(*command, "--resume").code == 0
+    assert contents(tmp_path / "run") == before
 
 
 def test_resuming_what_is_not_there_starts_it(cli: Cli, tiny: Path, tiny_run: Run, tmp_path: Path) -> None:

@@ -166,6 +166,9 @@ def test_other_models_say_what_they_can_do(graph: KnowledgeGraph, tiny_run: Run)
     reasons = gat.explain("e00", "r2", "e07", num_counterfactuals=2)
     assert (reasons.by_tail, reasons.by_head, len(reasons.counterfactuals)) == ((), (), 2)
     assert "facts can be taken away only" in reasons.note
+    between = graph.triples("train").tolist()[0]
+    h, r, t = graph.entities[between[0]], graph.relations[between[1]], graph.entities[between[2]]
+    assert {h, t} == {*gat.explain(h, r, t, num_counterfactuals=1).counterfactuals[0].fact[::2]}
     for rival in (NBFNet(graph.relations, 8, num_layers=2), DRUM(graph.relations, 8, 2, 2)):
         reasons = Predictor(rival, graph).explain("e00", "r2", "e07", num_counterfactuals=2)
         assert len(reasons.counterfactuals) == 2

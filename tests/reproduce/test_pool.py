@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from pathlib import Path
 
 import pytest
 
-from refactorgnn.reproduce.pool import do_all
+from refactorgnn.reproduce.pool import _Pool, do_all
 
 
 def task(name: str) -> None:
@@ -38,3 +39,13 @@ def test_one_job_is_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     outcomes = dict(do_all(task, ["a", "wrong", "b"], 1, lambda _: None))
     assert outcomes == {"a": None, "wrong": "RuntimeError: line one", "b": None}
     assert (tmp_path / "a").read_text(encoding="utf-8") == str(os.getpid())
+
+
+def test_a_process_that_died_with_nothing_to_do_is_noticed_where_its_answer_is_read() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    pool = _Pool(task, ["a"], 1, lambda _: None)
+    pool._give(multiprocessing.Process(), ours)
+    assert ours in pool.busy
+    with pytest.raises((EOFError, OSError)):
+        ours.recv()

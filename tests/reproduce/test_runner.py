@@ -167,11 +167,14 @@ def test_processes_make_the_same_records(recipe: Recipe, tmp_path: Path) -> None
     assert {key: lasting(record) for key, record in one.items()} == {k: lasting(r) for k, r in two.items()}
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")]
+)
 def test_trainings_that_do_not_fit_into_memory_together_are_done_one_by_one(
-    recipe: Recipe, tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, recipe: Recipe, tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_out(runs: list[Run], **_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     monkeypatch.setattr(work, "fit_together", run_out)
     tasks = [

@@ -28,10 +28,11 @@ def explain(
         bool,
         typer.Option(
             "--counterfactual",
-            help=f"Also take the {_NUM_COUNTERFACTUALS} facts away that contribute most, and run the model again.",
+            help=f"Also take {_NUM_COUNTERFACTUALS} facts away, one at a time, and run the model again: those that "
+            "contribute most or, where a model does not say, those between head and tail first.",
         ),
     ] = False,
-    rows: Annotated[int, typer.Option(help="The most rows of a table; JSON has all.")] = 15,
+    rows: Annotated[int, typer.Option(min=1, help="The most rows of a table; JSON has all.")] = 15,
     new: New = None,
     new_texts: NewTexts = None,
     device: Device = "cpu",

@@ -62,7 +62,11 @@ def reproduce(
         Path | None, typer.Option(help="The folder to write the table's page to.", show_default="that of --out")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Run nothing: show what the records have so far (and write --pages).")
+        bool,
+        typer.Option(
+            "--show",
+            help="Run nothing, whatever else is asked for: show what the records have so far (and write --pages).",
+        ),
     ] = False,
     keep_runs: Annotated[
         bool, typer.Option("--keep-runs", help="Keep the trained models; else a run is deleted after its record.")

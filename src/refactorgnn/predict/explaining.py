@@ -293,11 +293,11 @@ def _weights(terms: Sequence[Term], rules: Sequence[RuleReason]) -> dict[tuple[s
 def _facts_around(
     graph: KnowledgeGraph, head: int, tail: int, weights: Mapping[tuple[str, str, str], float]
 ) -> list[Triple]:
-    """The facts of head and tail; those of the largest weights come first."""
+    """The facts of head and tail; those of the largest weights come first, then those between the two."""
     train = graph.triples("train")
     around = train[(train[:, [0, 2]] == head).any(1) | (train[:, [0, 2]] == tail).any(1)]
     facts: list[Triple] = [(h, r, t) for h, r, t in around.tolist()]
-    return sorted(facts, key=lambda fact: -weights.get(_names(graph, fact), 0.0))
+    return sorted(facts, key=lambda fact: (-weights.get(_names(graph, fact), 0.0), {fact[0], fact[2]} != {head, tail}))
 
 
 def _without(model: LinkPredictor, graph: KnowledgeGraph, triple: Triple, fact: Triple) -> Counterfactual:

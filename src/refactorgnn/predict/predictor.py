@@ -245,7 +245,8 @@ class Predictor:
             tail: The tail.
             depth: How many layers to split, from the last one back.
             num_counterfactuals: From how many facts to take away, one at a time, the model runs again: those that
-                contribute most; see :mod:`refactorgnn.predict.explaining`.
+                contribute most or, where a model does not say, those between head and tail first; see
+                :mod:`refactorgnn.predict.explaining`.
         """
         if self._local is not None:
             raise UserError("states that were added with mode 'local' cannot be explained: add with mode 'exact'.")

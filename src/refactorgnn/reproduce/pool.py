@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -97,8 +97,9 @@ class _Pool(Generic[T, R]):
             return
         task = self.waiting.pop()
         self.started(task)
-        connection.send(task)
         self.busy[connection] = process, task
+        with suppress(OSError):  # the process was killed: that comes out when its answer is read
+            connection.send(task)
 
     def end(self) -> None:
         """End what is still at work: the user has interrupted it."""

@@ -14,7 +14,6 @@ import torch
 
 from refactorgnn.data.graph import KnowledgeGraph
 from refactorgnn.data.loading import load_graph
-from refactorgnn.errors import UserError
 from refactorgnn.evaluation.protocols import Evaluation, evaluate_rankings
 from refactorgnn.evaluation.ranking import Ties
 from refactorgnn.measuring import forget_peak, peak_mb
@@ -102,7 +101,7 @@ def _train_together(tasks: Sequence[Task]) -> Sequence[Run | None]:
         begun = [_begun(task, graph) for task in tasks]
         fit_together(begun, progress=False)
         return begun
-    except (UserError, torch.OutOfMemoryError):
+    except Exception:  # of memory in whatever form: there is more of it for one alone
         pass
     _free_memory()  # outside the handler, which holds on to what has failed
     return [None] * len(tasks)

@@ -169,7 +169,7 @@ class _Training:
         if self.config.epochs:
             self._set_up(progress)
         self.validation = self._make_validation()
-        if self.config.epochs == 0:
+        if self.config.epochs == 0 and not run.is_finished:
             self._validate({})
 
     def _set_up(self, progress: bool) -> None:
@@ -316,7 +316,7 @@ class _Training:
 
     def conclude(self) -> None:
         """Write what the training has come to, and how; not again where all had been done before."""
-        if self.fabric.is_global_zero and not (self.run.is_finished and self.done.epoch == self.begun_at > 0):
+        if self.fabric.is_global_zero and not (self.run.is_finished and self.done.epoch == self.begun_at):
             self.run.update_sidecar(
                 best_epoch=self.done.best_epoch,
                 valid_mrr=self.done.best_mrr,
@@ -360,11 +360,11 @@ def _resume(
         model.load_state_dict({name: tensors[name] for name in model.state_dict()})
         load_optimizer_tensors(optimizer, tensors)
         done = Progress(**about)
-    elif run.is_finished and run.train_config.epochs and run.weights_path.is_file():
+    elif run.is_finished and run.weights_path.is_file():
         # Somebody has kept no more than answers need: there is nothing to do again, and nothing to overwrite.
         model.load_state_dict(run.load_tensors(run.weights_path, model)[0])
         about = run.sidecar
-        done = Progress(run.records()[-1]["epoch"], about["best_epoch"], about["valid_mrr"], about["seconds"])
+        done = Progress(run.train_config.epochs, about["best_epoch"], about["valid_mrr"], about["seconds"])
         has_begun = True
     if fabric.is_global_zero:
         run.drop_records_after(done.epoch if has_begun else -1)

@@ -78,6 +78,8 @@ def test_attention_without_a_peak_is_refused_before_it_fills_the_memory(monkeypa
     monkeypatch.setattr("refactorgnn.models.rivals.rule_extraction._MOST_NUMBERS", 4 * NUM_RELATIONS**2)
     with pytest.raises(UserError, match="spread too evenly over the relations"):
         strongest_rules(drawn([3, 3], 0, 0.1), Followable.between(ANY, 0), 4)
+    with pytest.raises(UserError, match=r"5 rules of so many relations .* ask for fewer"):
+        strongest_rules(drawn([3, 3], 0, 0.1), Followable.between(ANY, 0), 5)
 
 
 def test_a_rule_in_words() -> None:

@@ -69,7 +69,6 @@ class Alignment:
         Exact: of the beginnings that end with the same relation only the ``count`` best can be needed.
         """
         num_relations = self.attentions.shape[1]
-        _check_size(count * num_relations**2)
         products = (self.weight * self.attentions[0] * chosen.first)[:, None]  # (last relation, best of them)
         chains = torch.arange(num_relations)[:, None, None]
         for attention in self.attentions[1:]:
@@ -124,6 +123,7 @@ def _strongest_of_one_length(
     above the ``limit``-th found: its share in each alignment is at most that of the last chain read there.
     """
     depth = limit
+    _check_size(depth, chosen, f"{limit} rules of so many relations are more than can be told apart: ask for fewer")
     while True:
         lists = [alignment.strongest(depth, chosen) for alignment in alignments]
         chains = torch.unique(torch.cat([chains for chains, _ in lists]), dim=0)
@@ -132,11 +132,14 @@ def _strongest_of_one_length(
         if unseen == 0 or float(sums.topk(limit).values[-1]) >= unseen:
             return [(tuple(chain), weight) for chain, weight in zip(chains.tolist(), sums.tolist(), strict=True)]
         depth *= 2
-
-
-def _check_size(numbers: int) -> None:
-    if numbers > _MOST_NUMBERS:
-        raise UserError(
+        _check_size(
+            depth,
+            chosen,
             "the attention is spread too evenly over the relations to tell its strongest rules apart: "
-            "ask for fewer rules, or train the model for longer."
+            "ask for fewer rules, or train the model for longer",
         )
+
+
+def _check_size(depth: int, chosen: Followable, problem: str) -> None:
+    if depth * len(chosen.first) ** 2 > _MOST_NUMBERS:
+        raise UserError(f"{problem}.")

@@ -68,7 +68,7 @@ def test_a_page_shows_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest
     text = "\n".join(lines)
     for word in ("NAME_ind/train", "NAME/valid", "both directions", "realistic ties", "all-MiniLM-L6-v2", "RoBERTa"):
         assert word in text
-    assert "Not selected by a search yet, but one point that seemed reasonable: without n[v] [R]." in text
+    assert "these were not, but are their authors' or one point that seemed reasonable: without n[v] [R]." in text
     assert "Recipe `best`" not in text  # of which there are no records
 
 

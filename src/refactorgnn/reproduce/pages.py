@@ -129,8 +129,13 @@ def _selection(table: Table, recipe: Recipe, shown: Sequence[Row]) -> list[str]:
         if datasets
     ]
     if not named:
-        return [*missing, "All settings were selected by a search on validation MRR.", ""]
-    return [*missing, f"Not selected by a search yet, but one point that seemed reasonable: {', '.join(named)}.", ""]
+        return [*missing, "All settings that leave a choice were selected by a search on validation MRR.", ""]
+    return [
+        *missing,
+        "All other settings that leave a choice were selected by a search on validation MRR; these were not, but are "
+        f"their authors' or one point that seemed reasonable: {', '.join(named)}.",
+        "",
+    ]
 
 
 def _metric_table(table: Table, metric: Metric, shown: Sequence[Row], cells: list[Cell], num_seeds: int) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -250,8 +252,14 @@ def test_a_mistake_that_several_processes_make_is_told_once(strategy: str, tiny:
     settings = ("--accelerator", "cpu", "--devices", "2", "--strategy", strategy, *QUICK_OPTIONS)
     diverging = ("--learning-rate", "1e30", "--optimizer", "adam", "--epochs", "20")
     command = [sys.executable, "-m", "refactorgnn", "train", tiny, "--out", tmp_path / "run", *settings, *diverging]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    Outcome(ended.returncode, ended.stdout, ended.stderr).refused("the loss is not a number", "smaller learning rate")
+    speaking = os.environ | {"PYTHONFAULTHANDLER": "1"}  # if it hangs, as it did once, it says where
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=speaking)
+    try:
+        out, err = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        pytest.fail(process.communicate()[1])
+    Outcome(process.returncode, out, err).refused("the loss is not a number", "smaller learning rate")
 
 
 def test_a_second_training_of_a_program_that_ddp_begins_again(

@@ -32,6 +32,24 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert load_records(tmp_path / "nowhere") == {}
 
 
+def test_an_experiment_done_again_says_its_peak_memory_and_nothing_else(tmp_path: Path) -> None:
+    again = fake_record(ONE, 0.9, costs={"inference_seconds": 7.0, "peak_memory_mb": 100.0})
+    again.write(tmp_path / "memory" / "a.json")
+    assert load_records(tmp_path) == {}
+    for costs, expected in (
+        (None, {"peak_memory_mb": 100.0}),
+        ({"inference_seconds": 1.0}, {"inference_seconds": 1.0, "peak_memory_mb": 100.0}),
+        ({"inference_seconds": 1.0, "peak_memory_mb": 2.0}, {"inference_seconds": 1.0, "peak_memory_mb": 2.0}),
+    ):
+        record = fake_record(ONE, 0.5, costs=costs)
+        record.write(tmp_path / "records" / "a.json")
+        assert load_records(tmp_path) == {ONE.key: replace(record, costs=expected)}
+    stamp = {**again.training["trained_with"], "hardware": {"cpu": "a processor", "gpu": "a card"}}
+    elsewhere = fake_record(ONE, 0.5, training=again.training | {"trained_with": stamp})
+    elsewhere.write(tmp_path / "records" / "a.json")
+    assert load_records(tmp_path) == {ONE.key: elsewhere}
+
+
 def test_a_setting_younger_than_the_record_has_its_default(tmp_path: Path) -> None:
     config = ONE.config.model_dump(mode="json")
     fake_record(ONE, 0.5, key="of older days", config={k: v for k, v in config.items() if k != "clip"}).write(

@@ -6,7 +6,9 @@
      "costs": {"inference_seconds": binding and the full ranking, "peak_memory_mb": of the process or the GPU},
      "evaluated_with": {version, commit, command, time, hardware}, "seconds": training and evaluation}
 
-Costs are missing from older records, peak memory also where several trainings shared a device.
+Costs are missing from older records, peak memory also where several trainings shared a process. Where it is missing,
+that of a record below ``memory`` is taken, of the same experiment done once more by itself, on a GPU as well or not on
+one either; nothing else of it is.
 The record of an ensemble has ``members`` too: the settings, weight and validation MRR of each candidate.
 
 A record is found by what it says, not by what its file is called: its key is computed again from its settings when it
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -32,6 +34,7 @@ from refactorgnn.storage import write_text
 
 FORMAT = 1
 FOLDER = "records"
+MEMORY_FOLDER = "memory"
 _REMEDY = "restore the file, or delete it to measure again"
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
@@ -124,6 +127,11 @@ class Record:
                 del content[name]
         write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it was trained on a GPU."""
+        return "gpu" in self.training["trained_with"]["hardware"]
+
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment that this is the outcome of."""
@@ -154,12 +162,21 @@ def _experiment(graph: str | None, config: dict[str, Any]) -> Experiment:
 
 
 def load_records(folder: str | Path) -> dict[str, Record]:
-    """Every record below ``FOLDER/records``, by the key of its experiment.
+    """Every record below ``FOLDER/records``, by the key of its experiment; see the head of this module for ``memory``.
 
     Raises:
         FileError: if a record is damaged, or two are of the same experiment.
     """
-    paths = sorted((Path(folder) / FOLDER).rglob("[!.]*.json"))
+    found = _read_all(Path(folder), FOLDER)
+    for key, again in _read_all(Path(folder), MEMORY_FOLDER).items():
+        peak = {name: value for name, value in (again.costs or {}).items() if name == "peak_memory_mb"}
+        if key in found and found[key].on_gpu == again.on_gpu:
+            found[key] = replace(found[key], costs=peak | (found[key].costs or {}))
+    return found
+
+
+def _read_all(folder: Path, below: str) -> dict[str, Record]:
+    paths = sorted((folder / below).rglob("[!.]*.json"))
     # What a killed process has left is in folders whose names begin with a dot.
     whole = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     found: dict[str, Record] = {}

@@ -262,6 +262,11 @@ def test_a_mistake_that_several_processes_make_is_told_once(strategy: str, tiny:
     Outcome(process.returncode, out, err).refused("the loss is not a number", "smaller learning rate")
 
 
+def test_a_table_without_rows_is_refused(cli: Cli, tiny_run: Run) -> None:
+    triple = "--head", "person 3", "--relation", "across", "--tail", "person 9"
+    cli("explain", tiny_run.path, *triple, "--rows", "0").refused("--rows", "0")
+
+
 def test_a_second_training_of_a_program_that_ddp_begins_again(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ def test_an_experiment_done_again_says_its_peak_memory_and_nothing_else(tmp_path
         record.write(tmp_path / "records" / "a.json")
         assert load_records(tmp_path) == {ONE.key: replace(record, costs=expected)}
     stamp = {**again.training["trained_with"], "hardware": {"cpu": "a processor", "gpu": "a card"}}
-    elsewhere = fake_record(ONE, 0.5, training=again.training | {"trained_with": stamp})
+    elsewhere = fake_record(ONE, 0.5, training=again.training | {"trained_with": stamp}, evaluated_with=stamp)
     elsewhere.write(tmp_path / "records" / "a.json")
     assert load_records(tmp_path) == {ONE.key: elsewhere}
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from refactorgnn.reproduce.records import Aggregate, Record
+from refactorgnn.reproduce.records import Aggregate, Record, machine_of
 
 
 @cache
@@ -63,7 +63,7 @@ class Metric:
     def machine_of(self, record: Record) -> str:
         """The kind of machine that the figure of a record is of."""
         stamp = record.training["trained_with"] if self.part == "training" else record.evaluated_with
-        return "GPU" if "gpu" in stamp["hardware"] else "CPU"
+        return machine_of(stamp)
 
     def of(self, record: Record) -> float | None:
         """The figure of one record; None if it was not measured when the record was made."""

@@ -19,7 +19,7 @@ its default, and a default that has changed since makes it the record of another
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -34,7 +34,8 @@ from refactorgnn.storage import write_text
 
 FORMAT = 1
 FOLDER = "records"
-MEMORY_FOLDER = "memory"
+_MEMORY_FOLDER = "memory"
+_PEAK = "peak_memory_mb"
 _REMEDY = "restore the file, or delete it to measure again"
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
@@ -127,11 +128,6 @@ class Record:
                 del content[name]
         write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether it was trained on a GPU."""
-        return "gpu" in self.training["trained_with"]["hardware"]
-
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment that this is the outcome of."""
@@ -168,10 +164,10 @@ def load_records(folder: str | Path) -> dict[str, Record]:
         FileError: if a record is damaged, or two are of the same experiment.
     """
     found = _read_all(Path(folder), FOLDER)
-    for key, again in _read_all(Path(folder), MEMORY_FOLDER).items():
-        peak = {name: value for name, value in (again.costs or {}).items() if name == "peak_memory_mb"}
-        if key in found and found[key].on_gpu == again.on_gpu:
-            found[key] = replace(found[key], costs=peak | (found[key].costs or {}))
+    for key, again in _read_all(Path(folder), _MEMORY_FOLDER).items():
+        record, costs = found.get(key), again.costs or {}
+        if record and _PEAK in costs and machine_of(record.evaluated_with) == machine_of(again.evaluated_with):
+            found[key] = replace(record, costs={_PEAK: costs[_PEAK]} | (record.costs or {}))
     return found
 
 
@@ -188,6 +184,11 @@ def _read_all(folder: Path, below: str) -> dict[str, Record]:
             raise FileError(path, f"this is of the same experiment as {places[key]}", "delete one of them")
         found[key], places[key] = record, path
     return found
+
+
+def machine_of(stamp: Mapping[str, Any]) -> str:
+    """The kind of machine that something was computed on, by the stamp that says where."""
+    return "GPU" if "gpu" in stamp["hardware"] else "CPU"
 
 
 @dataclass(frozen=True)
